@@ -82,7 +82,12 @@ def test_mistakes_are_raised(recording):
 def test_contact_frames_follow_the_rows_of_their_impacts(puck):
     model, impacts = puck
     data = split_impacts(
-        RecordedImpacts(impacts), model.scene, hold_out=0.25, seed=3, name="impacts.csv"
+        RecordedImpacts(impacts),
+        model.scene,
+        hold_out=0.25,
+        seed=3,
+        name="impacts.csv",
+        notify=print,
     )
     assert len(data.fitted) == 9 and len(data.held_out) == 3
     for part, frame in ((data.fitted, data.fitted_frame), (data.held_out, data.held_out_frame)):

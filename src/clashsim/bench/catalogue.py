@@ -25,6 +25,7 @@ MODULES = {
     "sampling": "sampling",
     "base": "base",
     "transfer": "transfer",
+    "scenes": "scenes",
     "throughput": "throughput",
     "planning": "planning",
     "search-time": "search_time",

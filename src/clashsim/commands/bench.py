@@ -43,6 +43,7 @@ class BenchCommandOptions:
             "sampling",
             "base",
             "transfer",
+            "scenes",
             "throughput",
             "planning",
             "search-time",

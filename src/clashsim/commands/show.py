@@ -26,7 +26,8 @@ def run(options: ShowOptions) -> None:
     calibrated = load(options.run)
     notes = read_notes(options.run)
     print_run(calibrated, notes["metrics"], notes["slide"])
-    for sentence in notes["metrics"].get("segmented", ()):
+    metrics = notes["metrics"]
+    for sentence in (*metrics.get("segmented", ()), *metrics.get("left_out", ())):
         print(sentence)
     trials = [f"{trial['name']} ({trial['impacts']} impacts)" for trial in notes["trials"]]
     data = ", ".join(trials) or "not named"

@@ -221,10 +221,10 @@ def _rollouts(calibrated: CalibratedRun) -> dict[str, Any]:
 
 def _twists_in_mujoco(scene: Scene, theta: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Twists (N, k) after impacts `before` (N, d) in MuJoCo with parameters theta (p,)."""
-    from clashsim.core.contact_geometry import advance_to_contact
+    from clashsim.core.contact_geometry import bring_into_contact
     from clashsim.sim.mujoco.impacts import simulate_impacts
 
-    _, touching = advance_to_contact(scene, before)
+    _, touching = bring_into_contact(scene, before)
     thetas = np.broadcast_to(theta, (len(before), len(theta)))
     return simulate_impacts(scene, touching, thetas).after
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.angles import rotate_planar, rotate_quarter_turn
-from clashsim.core.contact_geometry import Contact, advance_to_contact
+from clashsim.core.contact_geometry import Contact, bring_into_contact
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import Impacts, MotionBefore, MovingBody
 from clashsim.core.mobility import Mobility
@@ -170,7 +170,7 @@ def contact_frame(scene: Scene, impacts: Impacts, *, strict: bool = True) -> Con
     Args:
         scene: The scene of the pair.
         impacts: Planar or spatial, as the scene is.
-        strict: Whether to refuse impacts whose bodies never meet along their approach.
+        strict: Whether to refuse impacts whose bodies do not meet.
 
     Returns:
         The impacts in their contact frames.
@@ -184,15 +184,14 @@ def contact_frame(scene: Scene, impacts: Impacts, *, strict: bool = True) -> Con
         raise DataError(
             f"the impacts are {kind_of_impacts} but scene {scene.name!r} is {kind_of_scene}"
         )
-    contact, moved = advance_to_contact(scene, impacts.before)
+    contact, moved = bring_into_contact(scene, impacts.before)
     if strict and not contact.touching.all():
         rows = np.flatnonzero(~contact.touching)
         listed = ", ".join(map(str, rows[:_MAX_LISTED_ROWS]))
         if len(rows) > _MAX_LISTED_ROWS:
             listed += " and more"
         raise DataError(
-            f"in impacts {listed} the bodies do not meet along their approach: "
-            "check poses, velocities, units and frames"
+            f"in impacts {listed} the bodies do not meet: check poses, velocities, units and frames"
         )
     return frame_at_contact(scene, moved, contact)
 

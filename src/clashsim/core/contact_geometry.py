@@ -22,6 +22,7 @@ _TOUCHING_DISTANCE = 1e-5  # m; bodies at most this far apart are taken to touch
 _TOUCHING_ROUNDING = 1.01  # factor that allows for rounding of that distance
 _AIMED_DISTANCE = 0.5 * _TOUCHING_DISTANCE  # m, above zero, where the normal is still defined
 _MIN_GAP = 1e-12  # m; nearest points closer than this give no normal
+_CLEARANCE = 1e-3  # m, by which a pair is separated before it is moved the shortest way
 _MAX_TRAVEL = 3  # how far a body is advanced at most, in multiples of the initial separation
 _SEPARATION_MARGIN = 1.2  # factor on the bounding radii that separates a pair
 _MIN_CLOSING_RATE = 1e-3  # cosine of normal and approach below which bodies pass each other
@@ -206,6 +207,53 @@ def advance_to_contact(
             if len(active) == 0:
                 break
     return contact, moved
+
+
+def bring_into_contact(scene: Scene, before: np.ndarray) -> tuple[Contact, np.ndarray]:
+    """Move recorded pairs until they touch where they collide.
+
+    As `advance_to_contact`. Where the bodies would then part, as when a corner comes down because
+    a body spins while its centre rises, the struck body is moved by the shortest way instead.
+
+    Args:
+        scene: The scene of the pair.
+        before: (N, d), as in `Impacts`.
+
+    Returns:
+        The contacts, and a copy of `before` with the pairs in contact; `touching` is false where
+        the surfaces do not close in on each other.
+    """
+    contact, moved = advance_to_contact(scene, before)
+    contact.touching[:] &= _closing_speed(moved, contact) > 0
+    rows = np.flatnonzero(~contact.touching)
+    if len(rows) == 0:
+        return contact, moved
+    distance, gap, _ = NearestPoints.of(scene, len(rows))(before[rows])
+    order = np.arange(len(rows))
+    nearest = np.argmin(distance, axis=1)
+    depth = np.maximum(-distance[order, nearest], 0.0)
+    # The nearest points of bodies that overlap have changed sides.
+    direction = gap[order, nearest] * np.where(depth > 0, 1.0, -1.0)[:, None]
+    back = float(depth.max()) + _CLEARANCE
+    again, moved_again = advance_to_contact(scene, before[rows], direction, back=back)
+    again.touching[:] &= _closing_speed(moved_again, again) > 0
+    found = rows[again.touching]
+    for values, new_values in (
+        (contact.point, again.point),
+        (contact.normal, again.normal),
+        (contact.shift, again.shift),
+        (contact.touching, again.touching),
+        (moved, moved_again),
+    ):
+        values[found] = new_values[again.touching]
+    return contact, moved
+
+
+def _closing_speed(before: np.ndarray, contact: Contact) -> np.ndarray:
+    """Speed (N,), m/s, at which surfaces close in on each other at their contacts."""
+    motion = MotionBefore.of(before)
+    velocity = motion.struck.velocity_at(contact.point) - motion.striker.velocity_at(contact.point)
+    return -np.einsum("ni,ni->n", velocity, contact.normal)
 
 
 def _advance(

@@ -6,6 +6,7 @@ gets a pair with the same contact.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import mujoco
@@ -18,6 +19,7 @@ from clashsim.core.params import Param
 STRIKE = "strike"
 GROUND = "ground"
 
+IMMOVABLE_MASS = 1e4  # kg, of a body that follows a recorded motion whatever it hits
 # Ranges of the default parameters.
 _DAMPING_RATIO_RANGE = (0.1, 3.0)
 _DAMPING_RANGE = (0.005, 2)  # of critical damping; spans restitution 0 to 1
@@ -39,6 +41,29 @@ def name_geoms(spec: mujoco.MjSpec) -> None:
                     name += "'"
                 geom.name = name
                 taken.add(name)
+
+
+def free_from_mocap(spec: mujoco.MjSpec, geoms: Iterable[str]) -> None:
+    """Give mocap bodies that carry given geoms a free joint and a mass that no impact moves.
+
+    MuJoCo moves a mocap body without a velocity, so that it cannot strike.
+
+    Args:
+        spec: The scene's specification, changed in place.
+        geoms: Names of geoms.
+    """
+    wanted = set(geoms)
+    for geom in spec.geoms:
+        body = geom.parent
+        if geom.name not in wanted or not body.mocap:
+            continue
+        body.mocap = False
+        body.add_freejoint()
+        body.gravcomp = 1.0
+        body.explicitinertial = True
+        body.mass = IMMOVABLE_MASS
+        body.ipos = np.zeros(3)
+        body.inertia = np.full(3, IMMOVABLE_MASS)
 
 
 def name_pairs(spec: mujoco.MjSpec, scene: str, a: str, b: str, name: str) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
-from clashsim.core.contact_pairs import GROUND, STRIKE, default_pair_params
+from clashsim.core.contact_pairs import GROUND, IMMOVABLE_MASS, STRIKE, default_pair_params
 from clashsim.core.mobility import Mobility
 from clashsim.core.params import Param
 
@@ -47,8 +47,8 @@ def default_params(
     found = [*_contact(model)]
     of_ground = [p for p in default_pair_params(model) if p.name.startswith(GROUND)]
     found += of_ground
-    if not striker.fixed:
-        mass = float(model.body_mass[striker.body])
+    mass = float(model.body_mass[striker.body])
+    if not striker.fixed and 0 < mass < IMMOVABLE_MASS:
         low, high = mass / _MASS_FACTOR, mass * _MASS_FACTOR
         found.append(
             Param("striker_mass", f"body/{striker.name}/mass", mass, low, high, "kg", "log")

@@ -242,6 +242,25 @@ class Impacts:
         """Pose of the striker before contact, (N, 3) or (N, 7)."""
         return self.motion.striker.pose
 
+    def unusable(self) -> dict[str, np.ndarray]:
+        """Find rows that cannot be used.
+
+        Returns:
+            Masks (N,) of such rows, by the reason; empty where all can be used.
+        """
+        not_finite = ~(np.isfinite(self.before).all(1) & np.isfinite(self.after).all(1))
+        for values in self.known.values():
+            not_finite |= ~np.isfinite(np.asarray(values, float))
+        is_still = (np.abs(self.twist).max(1) == 0) & (np.abs(self.striker_twist).max(1) == 0)
+        is_unchanged = np.abs(self.after - self.twist).max(1) == 0
+        found = {
+            "hold NaN or infinite values": not_finite,
+            "have no motion before contact (all velocities are zero)": is_still & ~not_finite,
+            "have a struck body whose velocity does not change, so nothing was hit": is_unchanged
+            & ~is_still,
+        }
+        return {reason: rows for reason, rows in found.items() if rows.any()}
+
     def checked(self) -> Impacts:
         """Return the impacts unchanged, or raise if they would silently give a wrong calibration.
 
@@ -251,24 +270,8 @@ class Impacts:
         """
         if len(self) == 0:
             raise DataError("there are no impacts in the data")
-        not_finite = ~(np.isfinite(self.before).all(1) & np.isfinite(self.after).all(1))
-        for values in self.known.values():
-            not_finite |= ~np.isfinite(np.asarray(values, float))
-        if not_finite.any():
-            raise DataError(f"impacts {_listed(not_finite)} hold NaN or infinite values")
-
-        is_still = (np.abs(self.twist).max(1) == 0) & (np.abs(self.striker_twist).max(1) == 0)
-        if is_still.any():
-            raise DataError(
-                f"in impacts {_listed(is_still)} nothing moves before contact "
-                "(all velocities are zero)"
-            )
-        is_unchanged = np.abs(self.after - self.twist).max(1) == 0
-        if is_unchanged.any():
-            raise DataError(
-                f"in impacts {_listed(is_unchanged)} the struck body's velocity does not change, "
-                "so nothing was hit"
-            )
+        for reason, rows in self.unusable().items():
+            raise DataError(f"impacts {listed_rows(rows)} {reason}")
         spreads = np.ptp(np.hstack([self.before, self.after]), axis=0)
         if len(self) > 1 and spreads.max() == 0:
             raise DataError(
@@ -352,8 +355,12 @@ def _check_column_names(
         )
 
 
-def _listed(mask: np.ndarray) -> str:
-    """Name the rows that a mask (N,) marks: the first few by number, the others by their count."""
+def listed_rows(mask: np.ndarray) -> str:
+    """Name the rows that a mask (N,) marks: the first few by number, the others by their count.
+
+    Args:
+        mask: (N,), true for the rows to name.
+    """
     rows = np.flatnonzero(mask)
     text = ", ".join(map(str, rows[:_MAX_LISTED_ROWS]))
     further = len(rows) - _MAX_LISTED_ROWS

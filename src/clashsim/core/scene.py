@@ -12,11 +12,18 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from clashsim.core.contact_pairs import GROUND, STRIKE, name_geoms, name_pairs
+from clashsim.core.contact_pairs import (
+    GROUND,
+    STRIKE,
+    free_from_mocap,
+    name_geoms,
+    name_pairs,
+)
 from clashsim.core.default_params import default_params
 from clashsim.core.errors import ParamError, SceneError, did_you_mean
 from clashsim.core.mjcf_assets import parse_scene, scene_assets
 from clashsim.core.mobility import Mobility, looks_same_rotated, plane_basis
+from clashsim.core.pair_choice import choose_pair, geom_named
 from clashsim.core.params import Param, Slot, locate_param, nominal, pair_rows
 from clashsim.core.settings_file import load_settings
 from clashsim.core.strike_distribution import StrikeDistribution
@@ -95,12 +102,13 @@ class Scene:
         spec = parse_scene(self.xml, self.assets, self.name)
         name_geoms(spec)
         self._check_geom_names(spec)
+        free_from_mocap(spec, (self.struck, self.striker))
         try:
             strike = name_pairs(spec, self.name, self.struck, self.striker, STRIKE)
             if self.ground is not None:
                 name_pairs(spec, self.name, self.struck, self.ground, GROUND)
         except ValueError as error:
-            raise self._compiler_error(error) from None
+            raise _compiler_error(self.name, error) from None
         # Each sensor gives the number of contacts of a pair of geoms, then the distance and the
         # relative velocity of the deepest one in that contact's axes, normal first.
         number_of_contacts = 1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND)
@@ -138,12 +146,7 @@ class Scene:
         try:
             return self.spec.compile()
         except ValueError as error:
-            raise self._compiler_error(error) from None
-
-    def _compiler_error(self, error: ValueError) -> SceneError:
-        """What is wrong with the scene, in one line."""
-        reason = " ".join(str(error).split())
-        return SceneError(f"scene {self.name!r} does not compile: {reason}")
+            raise _compiler_error(self.name, error) from None
 
     @cached_property
     def strike_geoms(self) -> tuple[tuple[str, str], ...]:
@@ -350,40 +353,44 @@ class Scene:
         """Load a shipped scene by name, or an MJCF file with the settings file beside it.
 
         Args:
-            source: Name of a shipped scene, or an MJCF file ending in .xml. A settings file has the
-                same name and ends in .toml; it may be absent.
-            struck: Name of the struck geom; by default the one in the settings file.
-            striker: Name of the striker's geom; by default the one in the settings file.
-            ground: Name of the ground's geom; by default the one in the settings file.
+            source: Name of a shipped scene, or an MJCF or URDF file ending in .xml or .urdf. A
+                settings file has the same name and ends in .toml; it may be absent.
+            struck: Name of the struck geom or of its body; by default the one in the settings file,
+                or the only one that can be meant.
+            striker: Likewise of the striker.
+            ground: Likewise of the ground.
 
         Returns:
             The scene, with the parameters of the settings file, or `scene_params` without one.
 
         Raises:
-            SceneError: A file is missing or malformed, or the colliding geoms are not named.
+            SceneError: A file is missing or malformed, or which geoms collide is not clear.
         """
         path = _scene_path(source)
         settings = load_settings(path.with_suffix(".toml"))
         struck = settings.struck if struck is None else struck
         striker = settings.striker if striker is None else striker
         ground = settings.ground if ground is None else ground
-        if struck is None or striker is None:
-            raise SceneError(
-                f"scene {path.name!r} does not say which geoms collide: "
-                f"give --struck and --striker, or a {path.stem}.toml beside it"
-            )
         try:
             # Not read_text, which would change the author's line endings.
             xml = path.read_bytes().decode()
         except UnicodeDecodeError:
             raise SceneError(f"scene file {path.name!r} is not text") from None
+        assets = scene_assets(path, xml)
+        # Settings name all geoms; without them, what is not given is chosen.
+        if settings.struck is None or settings.striker is None:
+            model = _author_model(xml, assets, path.stem)
+            chosen = choose_pair(model, struck, striker)
+            struck, striker = chosen.struck, chosen.striker
+            ground = chosen.ground if ground is None else geom_named(model, ground)
+        assert struck is not None and striker is not None
         scene = Scene(
             xml,
             struck,
             striker,
             ground,
             strikes=settings.strikes,
-            assets=scene_assets(path, xml),
+            assets=assets,
             name=path.stem,
         )
         params = scene_params(scene) if settings.param is None else settings.param
@@ -441,17 +448,32 @@ def model_field(model: mujoco.MjModel, name: str) -> np.ndarray:
 def _scene_path(source: str | Path) -> Path:
     """Find the MJCF file of a shipped scene by name, or check that a given one exists."""
     path = Path(source)
-    if path.suffix != ".xml":
+    if path.suffix not in (".xml", ".urdf"):
         shipped = shipped_scenes()
         if str(source) not in shipped:
             raise SceneError(
-                f"no scene {str(source)!r}: give an MJCF file ending in .xml or a shipped scene; "
-                f"{did_you_mean(str(source), shipped)}"
+                f"no scene {str(source)!r}: give an MJCF (.xml) or URDF (.urdf) file or a shipped "
+                f"scene; {did_you_mean(str(source), shipped)}"
             )
         path = Path(str(resources.files("clashsim") / "scenes" / f"{source}.xml"))
     if not path.is_file():
         raise SceneError(f"there is no scene file {str(source)!r}")
     return path
+
+
+def _author_model(xml: str, assets: Mapping[str, bytes], name: str) -> mujoco.MjModel:
+    """The author's scene, compiled, with names for all geoms."""
+    spec = parse_scene(xml, assets, name)
+    name_geoms(spec)
+    try:
+        return spec.compile()
+    except ValueError as error:
+        raise _compiler_error(name, error) from None
+
+
+def _compiler_error(name: str, error: ValueError) -> SceneError:
+    """What is wrong with a scene, in one line."""
+    return SceneError(f"scene {name!r} does not compile: {' '.join(str(error).split())}")
 
 
 def _stays_in_plane(body: Mobility, normal: np.ndarray) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from clashsim.core.contact_frame import ContactFrame, inertia
-from clashsim.core.contact_geometry import advance_to_contact
+from clashsim.core.contact_geometry import bring_into_contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.evaluate.metrics import accuracy_summary, relative_error
@@ -133,7 +133,7 @@ def predict_with_each_model(
         calibrated model states for its own prediction, (N, k).
     """
     scene = calibration.base.scene
-    _, touching = advance_to_contact(scene, impacts.before)
+    _, touching = bring_into_contact(scene, impacts.before)
     identified = theta_in_ranges(calibration)
     after, std = calibration.predict_with_std(impacts, frame)
     predicted = {

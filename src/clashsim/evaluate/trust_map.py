@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clashsim.core.contact_frame import frame_at_contact, inertia
-from clashsim.core.contact_geometry import Contact, advance_to_contact
+from clashsim.core.contact_geometry import Contact, bring_into_contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.evaluate.metrics import twist_weights
@@ -86,13 +86,13 @@ def compute_trust_map(calibration: Calibration, fitted: Impacts, seed: int) -> T
     before = strikes.before[strikes.contact.touching]
     impacts = _impacts_without_outcome(calibration, before, fitted)
     started = time.perf_counter()
-    contact, at_contact = advance_to_contact(scene, before)
+    contact, at_contact = bring_into_contact(scene, before)
     frame = frame_at_contact(scene, at_contact, contact)
     mean, std = calibration.predict_with_std(impacts, frame)
     rate = len(before) / (time.perf_counter() - started)
     weights = twist_weights(mean.shape[1], inertia(scene, scene.struck_body).gyration)
     size = np.maximum(np.linalg.norm(mean * weights, axis=1), _SLOWEST * frame.speed)
-    fitted_contact, fitted_at_contact = advance_to_contact(scene, fitted.before)
+    fitted_contact, fitted_at_contact = bring_into_contact(scene, fitted.before)
     fitted_frame = frame_at_contact(scene, fitted_at_contact, fitted_contact)
     return TrustMap(
         axes=circumstances(scene, at_contact, contact),

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import qmc
 
 from clashsim.core.contact_frame import inertia
-from clashsim.core.contact_geometry import advance_to_contact
+from clashsim.core.contact_geometry import bring_into_contact
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
@@ -179,12 +179,11 @@ def identification_problem(
     Returns:
         The problem.
     """
-    contact, before = advance_to_contact(scene, impacts.before)
+    contact, before = bring_into_contact(scene, impacts.before)
     if not contact.touching.all():
         row = int(np.argmin(contact.touching))
         raise DataError(
-            f"in impact {row} the bodies do not meet along their approach: "
-            "check poses, velocities, units and frames"
+            f"in impact {row} the bodies do not meet: check poses, velocities, units and frames"
         )
     theta = np.tile(scene.nominal, (len(impacts), 1))
     free = []

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from clashsim.core.contact_frame import contact_frame
-from clashsim.core.contact_geometry import advance_to_contact
+from clashsim.core.contact_geometry import bring_into_contact
 from clashsim.core.errors import SceneError
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param
@@ -152,7 +152,7 @@ def outside_strike_ranges(scene: Scene, impacts: Impacts) -> str | None:
 def _strikes(scene: Scene, impacts: Impacts) -> dict[str, np.ndarray]:
     """Quantities of the recorded strikes (speed, point, deflection, ...) by name, (N,) each."""
     contact_frame(scene, impacts)  # raises for bodies that never touch
-    contact, before = advance_to_contact(scene, impacts.before)
+    contact, before = bring_into_contact(scene, impacts.before)
     return strikes_from_before(scene, before, contact)
 
 

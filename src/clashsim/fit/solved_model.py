@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from clashsim.core.contact_frame import ContactFrame, contact_frame, frame_at_contact
-from clashsim.core.contact_geometry import advance_to_contact
+from clashsim.core.contact_geometry import bring_into_contact
 from clashsim.core.effects import offset_params, with_effects, without_frame_offset
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
@@ -148,7 +148,7 @@ class _FramedImpacts:
         if not self.offsets:
             return self.frame[rows], self._solver.solve(rows, theta)
         before = without_frame_offset(self.scene, self.frame.before[rows], theta)
-        contact, before = advance_to_contact(self.scene, before)
+        contact, before = bring_into_contact(self.scene, before)
         frame = frame_at_contact(self.scene, before, contact)
         return frame, PairSolver(self.scene, before).solve(np.arange(len(before)), theta)
 

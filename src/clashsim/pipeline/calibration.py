@@ -170,6 +170,7 @@ def calibrate_run(
         hold_out=config.hold_out,
         seed=config.seed,
         name=recording.name,
+        notify=notify,
     )
     base: BaseModel = SolvedModel(compiled)
     stopwatch = Stopwatch()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clashsim.core.contact_frame import contact_frame
-from clashsim.core.errors import ParamError
-from clashsim.core.impacts import Impacts
+from clashsim.core.contact_frame import ContactFrame, contact_frame
+from clashsim.core.errors import DataError, ParamError
+from clashsim.core.impacts import Impacts, listed_rows
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
 from clashsim.data.impact_files import read_impacts
@@ -61,7 +61,10 @@ def read_recorded_impacts(
     """
     if not holds_trials(path):
         columns = [*(param.name for param in scene.params), *known]
-        return RecordedImpacts(read_impacts(path, known=columns).checked())
+        impacts, left_out = _without_unusable(read_impacts(path, known=columns))
+        for sentence in left_out:
+            notify(sentence)
+        return RecordedImpacts(impacts.checked(), notes={"left_out": left_out} if left_out else {})
     trials = read_recording(path)
     segmentation = find_impacts(trials, scene)
     impacts = impacts_with_known(segmentation, scene, known, trials).checked()
@@ -77,11 +80,17 @@ def read_recorded_impacts(
 
 
 def split_impacts(
-    recorded: RecordedImpacts, scene: Scene, *, hold_out: float, seed: int, name: str
+    recorded: RecordedImpacts,
+    scene: Scene,
+    *,
+    hold_out: float,
+    seed: int,
+    name: str,
+    notify: Callable[[str], object],
 ) -> CalibrationData:
     """Split impacts at random into fitted and held-out ones, and compute their contact frames.
 
-    Computing the contact frames refuses bodies that never touch, before minutes of sampling.
+    Impacts whose bodies do not meet are left out.
 
     Args:
         recorded: The impacts.
@@ -89,10 +98,12 @@ def split_impacts(
         hold_out: Share of the impacts to hold out.
         seed: Seed of the random split.
         name: Name of the data, as the report shows it.
+        notify: Called with a sentence on what was left out.
 
     Returns:
         Both parts in the order of the recording.
     """
+    recorded, frame = _usable(recorded, scene, notify)
     impacts = recorded.impacts
     order = np.random.default_rng(seed).permutation(len(impacts))
     num_fitted = len(impacts) - round(hold_out * len(impacts))
@@ -102,7 +113,6 @@ def split_impacts(
         )
     fitted_rows = np.sort(order[:num_fitted])
     held_out_rows = np.sort(order[num_fitted:])
-    frame = contact_frame(scene, impacts)
     segmented = None
     if recorded.trials is not None:
         segmented = SegmentedTrials(
@@ -120,3 +130,43 @@ def split_impacts(
         segmented=segmented,
         notes=recorded.notes,
     )
+
+
+def _without_unusable(impacts: Impacts) -> tuple[Impacts, list[str]]:
+    """Impacts that can be used, and a sentence for each reason why others cannot."""
+    unusable = impacts.unusable()
+    sentences = [
+        f"left out: {int(rows.sum())} of {len(impacts)} impacts, which {reason} "
+        f"({listed_rows(rows)})"
+        for reason, rows in unusable.items()
+    ]
+    kept = ~np.any([np.zeros(len(impacts), bool), *unusable.values()], axis=0)
+    if not kept.any():  # then `checked` says why
+        return impacts, []
+    return impacts[np.flatnonzero(kept)], sentences
+
+
+def _usable(
+    recorded: RecordedImpacts, scene: Scene, notify: Callable[[str], object]
+) -> tuple[RecordedImpacts, ContactFrame]:
+    """The impacts whose bodies meet, and their contact frames; the others are named."""
+    impacts = recorded.impacts
+    frame = contact_frame(scene, impacts, strict=False)
+    meets = frame.contact.touching
+    if meets.all():
+        return recorded, frame
+    rows = np.flatnonzero(~meets)
+    sentence = (
+        f"left out: {len(rows)} of {len(impacts)} impacts, in which the bodies do not meet "
+        f"({listed_rows(~meets)})"
+    )
+    if not meets.any():
+        raise DataError(
+            f"in none of the {len(impacts)} impacts do the bodies meet: "
+            "check poses, velocities, units and frames"
+        )
+    notify(sentence)
+    kept = np.flatnonzero(meets)
+    found = tuple(recorded.found[row] for row in kept) if recorded.found else ()
+    notes = {**recorded.notes, "left_out": [*recorded.notes.get("left_out", []), sentence]}
+    return replace(recorded, impacts=impacts[kept], found=found, notes=notes), frame[kept]

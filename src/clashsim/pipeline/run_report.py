@@ -150,6 +150,7 @@ def _notes(findings: RunFindings) -> list[str]:
     metrics = findings.metrics
     notes = warnings(findings.calibration, metrics)
     notes += metrics.get("segmented", [])
+    notes += metrics.get("left_out", [])
     if "slide" in metrics:
         notes.append(metrics["slide"]["words"])
     return notes

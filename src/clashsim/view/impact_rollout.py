@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.contact_geometry import PairPoser, advance_to_contact
+from clashsim.core.contact_geometry import PairPoser, bring_into_contact
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import MotionBefore
 from clashsim.core.protocols import Simulator
@@ -72,11 +72,10 @@ class ImpactRollout:
         """Return how long before the contact (s) a motion begins, and the first state (s,)."""
         scene = self.scene
         pair = before[None].copy()
-        contact, at_contact = advance_to_contact(scene, pair)
+        contact, at_contact = bring_into_contact(scene, pair)
         if not contact.touching[0]:
             raise DataError(
-                "the bodies of this impact do not meet along their approach, "
-                "so there is nothing to simulate"
+                "the bodies of this impact do not meet, so there is nothing to simulate"
             )
         motion = MotionBefore.of(pair)
         struck, striker = motion.struck, motion.striker

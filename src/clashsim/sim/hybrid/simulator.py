@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 import torch
 
-from clashsim.core.contact_geometry import advance_to_contact
+from clashsim.core.contact_geometry import bring_into_contact
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import after_columns
 from clashsim.core.params import locate_param
@@ -298,7 +298,7 @@ class HybridSim:
         if len(before) == 0:
             no_twists = np.zeros((0, len(after_columns(planar))))
             return ImpactPrediction(no_twists, no_twists.copy(), np.zeros(0, bool)), before
-        contact, at_contact = advance_to_contact(self.scene, before)
+        contact, at_contact = bring_into_contact(self.scene, before)
         if not contact.touching.all():
             raise DataError(
                 f"in impact {int(np.argmin(contact.touching))} the bodies do not meet along their "

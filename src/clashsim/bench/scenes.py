@@ -1,0 +1,195 @@
+"""Scenes that nobody has prepared: `clashsim calibrate SCENE IMPACTS` without settings.
+
+Methods:
+
+    clashsim             calibrated by the command's default
+    mujoco-identified    MuJoCo with friction, stiffness and damping identified on the same impacts
+    mujoco-default       MuJoCo with the author's values
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from clashsim.bench.options import BenchOptions
+from clashsim.bench.rows import Row, optional
+from clashsim.bench.stranger_scenes import StrangerScene, hidden_model, record, stranger_scenes
+from clashsim.core.contact_frame import contact_frame, inertia
+from clashsim.core.impacts import Impacts
+from clashsim.core.scene import Scene
+from clashsim.data.impact_files import write_impacts
+from clashsim.evaluate.metrics import accuracy_summary, relative_error
+from clashsim.fit.calibrated_run import CalibratedRun
+from clashsim.fit.gradient import identify_by_gradient
+from clashsim.fit.solved_model import SolvedModel
+from clashsim.pipeline.calibration import CalibrationConfig, calibrate_run
+from clashsim.sim.mujoco.impacts import simulate_impacts
+
+OPTIONS = frozenset({"seeds", "sets", "methods"})
+METHODS = ("clashsim", "mujoco-identified", "mujoco-default")
+_NUM_FITTED = 12
+_NUM_TESTED = 48
+_QUICK_TESTED = 8
+_QUICK_SETS = ("box tossed on a floor", "tee struck by a pusher")
+_MODELS = "CLASHSIM_MODELS"  # variable that names a folder with the model of a real arm
+# Standard deviations of the noise: m, rad; m/s and rad/s, and shares of the largest value.
+_POSITION_NOISE = 2e-4
+_ANGLE_NOISE = 2e-3
+_VELOCITY_NOISE = 2e-3
+_SPIN_NOISE = 0.02
+_RELATIVE_NOISE = 0.005
+
+
+def run(options: BenchOptions = BenchOptions()) -> list[Row]:
+    """Calibrate scenes as users bring them.
+
+    Args:
+        options: Sets and methods to measure, repetitions, and what to do with the rows.
+
+    Returns:
+        Rows of set, method, n, seeds, accuracy_0.1, accuracy_0.2 and median; for clashsim also
+        seconds, the time of the command, and left_out, how many recorded impacts it did not use.
+    """
+    rows: list[Row] = []
+    folder = os.environ.get(_MODELS)
+    wanted = options.sets or (_QUICK_SETS if options.quick else None)
+    scenes = [
+        scene
+        for scene in stranger_scenes(None if folder is None else Path(folder))
+        if wanted is None or scene.name in wanted
+    ]
+    with options.progress("scenes", len(scenes)) as advance:
+        for scene in scenes:
+            with optional(rows, set=scene.name, method="clashsim"):
+                rows += _rows(scene, options)
+            options.save(rows)
+            advance(1)
+    return rows
+
+
+def _rows(scene: StrangerScene, options: BenchOptions) -> list[Row]:
+    """Rows of all methods for one scene."""
+    errors: dict[str, list[np.ndarray]] = {}
+    figures: dict[str, Any] = {"seconds": 0.0, "left_out": 0}
+    seeds = options.repetitions(1)
+    num_tested = _QUICK_TESTED if options.quick else _NUM_TESTED
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        model = hidden_model(scene, rng)
+        recorded = _noisy(scene, *record(scene, model, _NUM_FITTED + num_tested, rng), rng)
+        fitted = recorded[np.arange(_NUM_FITTED)]
+        with TemporaryDirectory() as folder:
+            found, seconds, left_out = _calibrated(scene, fitted, Path(folder), seed)
+        figures["seconds"] += seconds / seeds
+        figures["left_out"] += left_out
+        test = recorded[np.arange(_NUM_FITTED, len(recorded))]
+        frame = contact_frame(found.scene, test, strict=False)
+        test = test[np.flatnonzero(frame.contact.touching)]
+        for method in options.methods or METHODS:
+            predicted = _predict(method, found, fitted, test, seed)
+            gyration = inertia(found.scene, found.scene.struck_body).gyration
+            error = relative_error(predicted, test.after, gyration)
+            errors.setdefault(method, []).append(error)
+    rows = []
+    for method, found_errors in errors.items():
+        row = {"set": scene.name, "method": method, "n": _NUM_FITTED}
+        row |= accuracy_summary(found_errors)
+        rows.append(row | (figures if method == "clashsim" else {}))
+    return rows
+
+
+def _calibrated(
+    scene: StrangerScene, impacts: Impacts, folder: Path, seed: int
+) -> tuple[CalibratedRun, float, int]:
+    """The run that the command writes, the seconds it takes, and the impacts it leaves out."""
+    path = folder / f"scene{scene.suffix}"
+    path.write_text(scene.xml)
+    for name, content in scene.assets.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    recording = folder / "impacts.csv"
+    write_impacts(recording, impacts)
+    start = time.perf_counter()
+    config = CalibrationConfig(
+        seed=seed, struck=scene.arguments.get("struck"), striker=scene.arguments.get("striker")
+    )
+    result = calibrate_run(str(path), recording, folder / "run", config=config)
+    seconds = time.perf_counter() - start
+    return result.run, seconds, len(impacts) - int(result.metrics["impacts"])
+
+
+def _predict(
+    method: str, found: CalibratedRun, fitted: Impacts, test: Impacts, seed: int
+) -> np.ndarray:
+    """Twists (N, k) after the test impacts."""
+    if method == "clashsim":
+        return found.calibration.predict(test)
+    scene = found.scene
+    contact = [p for p in scene.params if p.name in ("friction", "stiffness", "damping")]
+    identified = method == "mujoco-identified"
+    plain = Scene(
+        scene.xml,
+        scene.struck,
+        scene.striker,
+        scene.ground,
+        tuple(contact) if identified else (),
+        assets=scene.assets,
+        name=scene.name,
+    )
+    if not identified:
+        before = contact_frame(plain, test).before
+        return simulate_impacts(plain, before, np.zeros((len(test), 0))).after
+    model = SolvedModel(plain)
+    frame = contact_frame(plain, fitted, strict=False)
+    usable = fitted[np.flatnonzero(frame.contact.touching)]
+    return model.predict(test, identify_by_gradient(model, usable, seed=seed).theta)
+
+
+def _noisy(
+    scene: StrangerScene, before: np.ndarray, after: np.ndarray, rng: np.random.Generator
+) -> Impacts:
+    """What was recorded of n impacts: motion in a plane or in space, with noise."""
+    bodies = [before[:, :13], before[:, 13:]]
+    columns = [_in_plane(body) if scene.planar else body.copy() for body in bodies]
+    outcome = after[:, [0, 1, 5]] if scene.planar else after.copy()
+    is_fixed = scene.striker is None
+    for body in columns[:1] if is_fixed else columns:
+        _add_noise(body, rng)
+    _add_twist_noise(outcome, rng)
+    return Impacts(scene.planar, np.concatenate(columns, axis=1), outcome)
+
+
+def _in_plane(body: np.ndarray) -> np.ndarray:
+    """Position, yaw and twist (n, 6) in the x-y plane of bodies (n, 13) in space."""
+    yaw = Rotation.from_quat(body[:, 3:7], scalar_first=True).as_euler("ZYX")[:, 0]
+    return np.column_stack([body[:, :2], yaw, body[:, 7:9], body[:, 12]])
+
+
+def _add_noise(body: np.ndarray, rng: np.random.Generator) -> None:
+    """Add noise to poses and twists, (n, 6) or (n, 13)."""
+    n, width = body.shape
+    if width == 6:
+        body[:, :2] += rng.normal(0, _POSITION_NOISE, (n, 2))
+        body[:, 2] += rng.normal(0, _ANGLE_NOISE, n)
+        _add_twist_noise(body[:, 3:], rng)
+        return
+    body[:, :3] += rng.normal(0, _POSITION_NOISE, (n, 3))
+    rotation = Rotation.from_rotvec(rng.normal(0, _ANGLE_NOISE, (n, 3)))
+    rotated = rotation * Rotation.from_quat(body[:, 3:7], scalar_first=True)
+    body[:, 3:7] = rotated.as_quat(scalar_first=True)
+    _add_twist_noise(body[:, 7:], rng)
+
+
+def _add_twist_noise(twist: np.ndarray, rng: np.random.Generator) -> None:
+    """Add noise to twists, (n, 3) or (n, 6)."""
+    count = 2 if twist.shape[1] == 3 else 3
+    for part, least in ((twist[:, :count], _VELOCITY_NOISE), (twist[:, count:], _SPIN_NOISE)):
+        std = least + _RELATIVE_NOISE * np.abs(part).max(1, keepdims=True)
+        part += rng.normal(0, 1, part.shape) * std

@@ -1,0 +1,437 @@
+"""Scenes as users bring them, and recordings of impacts in them made with plain MuJoCo.
+
+Nothing in these files is written for clashsim: no settings, few names, any mechanism. A recording
+is a simulation with hidden contact parameters from a random start, of which the motion just before
+and just after the first contact is kept, with noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import mujoco
+import numpy as np
+
+from clashsim.core.mjcf_assets import parse_scene, scene_assets
+
+# Puts bodies at a random start: (model, data, rng), where data is at the first keyframe.
+Launch = Callable[[mujoco.MjModel, mujoco.MjData, np.random.Generator], None]
+
+_TIMESTEP = 2e-4  # s
+_DURATION = 0.6  # s, after which a simulation without an impact is left out
+_OPTION = '<option timestep="0.0005" integrator="implicitfast" cone="elliptic"/>'
+_PLANAR = (
+    '<joint name="{0}x" type="slide" axis="1 0 0"/><joint name="{0}y" type="slide" axis="0 1 0"/>'
+    '<joint name="{0}w" type="hinge" axis="0 0 1"/>'
+)
+_FLOOR = '<geom name="floor" type="plane" size="2 2 .1"/>'
+
+
+@dataclass(frozen=True, eq=False)
+class StrangerScene:
+    """A scene and how its recordings begin.
+
+    Attributes:
+        name: The scene's name.
+        xml: MJCF or URDF.
+        struck: Body whose outcome is recorded.
+        striker: Body that it collides with; None for what is fixed to the world.
+        launch: Puts the bodies at a random start.
+        planar: Whether motion in the x-y plane was recorded, as by a camera above.
+        arguments: Options of `clashsim calibrate` that the scene needs.
+        suffix: Of the scene's file.
+        assets: Files that the scene names.
+    """
+
+    name: str
+    xml: str
+    struck: str
+    striker: str | None
+    launch: Launch
+    planar: bool
+    arguments: dict[str, str] = field(default_factory=dict)
+    suffix: str = ".xml"
+    assets: dict[str, bytes] = field(default_factory=dict)
+
+
+def _mjcf(world: str, more: str = "", assets: str = "") -> str:
+    return f"<mujoco>{_OPTION}{assets}<worldbody>{world}</worldbody>{more}</mujoco>"
+
+
+def _free(name: str, geoms: str, pos: str = "0 0 1") -> str:
+    return f'<body name="{name}" pos="{pos}"><freejoint/>{geoms}</body>'
+
+
+def _on_plane(name: str, geoms: str, pos: str = "0 0 0") -> str:
+    return f'<body name="{name}" pos="{pos}">{_PLANAR.format(name)}{geoms}</body>'
+
+
+def _toss(model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator) -> None:
+    """A free body, the first, falls on the floor with any orientation and spin."""
+    del model
+    quaternion = rng.normal(size=4)
+    data.qpos[:7] = [0, 0, 0.3, *(quaternion / np.linalg.norm(quaternion))]
+    data.qvel[:3] = [*rng.uniform(-1, 1, 2), rng.uniform(-2, -0.3)]
+    data.qvel[3:6] = rng.uniform(-8, 8, 3)
+
+
+def _meet(model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator) -> None:
+    """The striker, the second body, flies at the first one in space, both free."""
+    del model
+    for first in (0, 7):
+        quaternion = rng.normal(size=4)
+        data.qpos[first + 3 : first + 7] = quaternion / np.linalg.norm(quaternion)
+    direction = rng.normal(size=3)
+    direction /= np.linalg.norm(direction)
+    data.qpos[:3] = [0, 0, 2]
+    data.qpos[7:10] = data.qpos[:3] - 0.25 * direction + rng.uniform(-0.01, 0.01, 3)
+    data.qvel[6:9] = rng.uniform(0.8, 2.5) * direction
+    data.qvel[3:6] = rng.uniform(-3, 3, 3)
+
+
+def _slide_into(radius: float, *, spin: float = 3.0, lateral: float = 0.02) -> Launch:
+    """The striker, on the last slides, moves at the first body from a random side."""
+
+    def launch(model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator) -> None:
+        angle = rng.uniform(-np.pi, np.pi)
+        direction = np.array([np.cos(angle), np.sin(angle)])
+        side = np.array([-direction[1], direction[0]])
+        body = model.nbody - 1
+        joints = range(model.body_jntadr[body], model.body_jntadr[body] + model.body_jntnum[body])
+        start = data.xpos[1][:2] - radius * direction + rng.uniform(-lateral, lateral) * side
+        velocity = rng.uniform(0.3, 1.2) * direction
+        for i, joint in enumerate(list(joints)[:2]):
+            data.qpos[model.jnt_qposadr[joint]] = start[i] - model.body_pos[body][i]
+            data.qvel[model.jnt_dofadr[joint]] = velocity[i]
+        if int(model.jnt_type[0]) != int(mujoco.mjtJoint.mjJNT_FREE) and model.nv > 4:
+            data.qpos[2] = rng.uniform(-np.pi, np.pi)
+            data.qvel[2] = rng.uniform(-spin, spin)
+        _keep_speed(model, data)
+
+    return launch
+
+
+def _into_wall(model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator) -> None:
+    """The first body, on planar joints, moves towards larger x."""
+    del model
+    data.qpos[2] = rng.uniform(-np.pi, np.pi)
+    data.qvel[:3] = [rng.uniform(0.3, 2.0), rng.uniform(-1, 1), rng.uniform(-6, 6)]
+
+
+def _swing(model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator) -> None:
+    """A ball on slides hits the middle of a door that stands open or moves."""
+    data.qpos[0] = rng.uniform(-0.6, 0.6)
+    data.qvel[0] = rng.uniform(-1, 1)
+    mujoco.mj_kinematics(model, data)
+    target = data.geom_xpos[0][:2] + rng.uniform(-0.06, 0.06) * data.geom_xmat[0][[0, 3]]
+    angle = data.qpos[0] + rng.choice([-1, 1]) * np.pi / 2 + rng.uniform(-0.6, 0.6)
+    direction = -np.array([np.cos(angle), np.sin(angle)])
+    ball = model.nbody - 1
+    data.qpos[-2:] = target - 0.12 * direction - model.body_pos[ball][:2]
+    data.qvel[-2:] = rng.uniform(0.4, 1.5) * direction
+
+
+def _arm_at_block(height: float, gap: float) -> Launch:
+    """An arm's last link moves sideways at a block that is put in its way."""
+
+    def launch(model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator) -> None:
+        arm = [joint for joint in range(model.njnt) if int(model.jnt_type[joint]) == 3]
+        dofs = model.jnt_dofadr[arm]
+        data.qpos[model.jnt_qposadr[arm]] += rng.uniform(-0.1, 0.1, len(arm))
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        link = int(model.jnt_bodyid[arm[-1]])
+        tool = int(np.flatnonzero((model.geom_bodyid == link) & (model.geom_contype > 0))[-1])
+        jacobian = np.zeros((6, model.nv))
+        mujoco.mj_jac(model, data, jacobian[:3], jacobian[3:], data.geom_xpos[tool], link)
+        angle = rng.uniform(-0.8, 0.8)
+        direction = np.array([np.cos(angle), np.sin(angle), 0.0])
+        wanted = np.concatenate([rng.uniform(0.3, 0.9) * direction, np.zeros(3)])
+        data.qvel[dofs] = np.linalg.lstsq(jacobian[:, dofs], wanted, rcond=None)[0]
+        block = data.geom_xpos[tool] + gap * direction
+        block[:2] += rng.uniform(-0.03, 0.03) * np.array([-direction[1], direction[0]])
+        yaw = rng.uniform(-np.pi, np.pi)
+        first = int(model.jnt_qposadr[model.body_jntadr[model.body("block").id]])
+        where = [*block[:2], height, np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)]
+        data.qpos[first : first + 7] = where
+        _keep_speed(model, data)
+
+    return launch
+
+
+def _keep_speed(model: mujoco.MjModel, data: mujoco.MjData) -> None:
+    """Controls with which servos go on at the present speed."""
+    mujoco.mj_forward(model, data)
+    for actuator in range(model.nu):
+        dof = int(model.jnt_dofadr[model.actuator_trnid[actuator, 0]])
+        coordinate = int(model.jnt_qposadr[model.actuator_trnid[actuator, 0]])
+        gain = float(model.actuator_gainprm[actuator, 0])
+        _, stiffness, damping = model.actuator_biasprm[actuator, :3]
+        wanted = float(data.qfrc_bias[dof] - data.qfrc_passive[dof])
+        held = stiffness * data.qpos[coordinate] + damping * data.qvel[dof]
+        data.ctrl[actuator] = (wanted - held) / gain
+
+
+def stranger_scenes(models: Path | None = None) -> Iterator[StrangerScene]:
+    """Make the scenes.
+
+    Args:
+        models: Folder with the model of a real arm; None leaves out the scenes with it.
+    """
+    box = '<geom type="box" size=".05 .03 .02" density="600"/>'
+    toss = {
+        "box tossed on a floor": box,
+        "cylinder tossed": '<geom type="cylinder" size=".03 .04" density="700"/>',
+        "rod tossed": '<geom type="capsule" size=".01 .06" density="1500"/>',
+        "ellipsoid tossed": '<geom type="ellipsoid" size=".05 .03 .025" density="900"/>',
+        "bracket of three boxes tossed": (
+            '<geom type="box" size=".06 .02 .01" density="800"/>'
+            '<geom type="box" size=".01 .02 .04" pos=".05 0 .05" density="800"/>'
+            '<geom type="box" size=".01 .02 .04" pos="-.05 0 .05" density="800"/>'
+        ),
+        "hammer tossed": (
+            '<geom type="capsule" size=".008 .1" density="700"/>'
+            '<body pos="0 0 .1"><geom type="box" size=".02 .04 .02" density="3000"/></body>'
+        ),
+    }
+    for name, geoms in toss.items():
+        xml = _mjcf(_FLOOR + _free("object", geoms))
+        yield StrangerScene(name, xml, "object", None, _toss, planar=False)
+    vertices = "0 0 0  .09 0 0  0 .07 0  .02 .01 .08  .06 .05 .03"
+    mesh = f'<asset><mesh name="rock" vertex="{vertices}"/></asset>'
+    xml = _mjcf(
+        _FLOOR + _free("rock", '<geom type="mesh" mesh="rock" density="900"/>'), assets=mesh
+    )
+    yield StrangerScene("mesh tossed", xml, "rock", None, _toss, planar=False)
+    ball = '<geom type="sphere" size=".03" density="1500"/>'
+    xml = _mjcf(_free("block", box) + _free("ball", ball, "1 0 1"))
+    names = {"struck": "block", "striker": "ball"}
+    yield StrangerScene("ball thrown at a block", xml, "block", "ball", _meet, False, names)
+    yield from _planar_scenes()
+    if models is not None:
+        for path in sorted(models.rglob("iiwa14.xml")):
+            yield _iiwa_scene(path)
+
+
+def _planar_scenes() -> Iterator[StrangerScene]:
+    """Scenes in which a camera above has recorded motion in a plane."""
+    wall = '<geom name="wall" type="box" pos=".2 0 0" size=".02 2 .1"/>'
+    disc = '<geom type="cylinder" size=".04 .01" mass=".1"/>'
+    xml = _mjcf(_on_plane("puck", disc) + wall)
+    yield StrangerScene("puck against a wall", xml, "puck", None, _into_wall, planar=True)
+    plate = '<geom type="box" size=".06 .03 .02" mass=".2"/>'
+    xml = _mjcf(_on_plane("plate", plate) + wall)
+    yield StrangerScene("plate against a wall", xml, "plate", None, _into_wall, planar=True)
+    tee = plate + '<geom type="box" size=".02 .05 .02" pos=".06 0 0" mass=".1"/>'
+    pusher = (
+        '<body name="pusher" pos="-1 0 {z}"><joint name="px" type="slide" axis="1 0 0"/>'
+        '<joint name="py" type="slide" axis="0 1 0"/>{geom}</body>'
+    )
+    tip = pusher.format(z=0, geom='<geom type="sphere" size=".015" mass=".5"/>')
+    servos = '<actuator><velocity joint="px" kv="60"/><velocity joint="py" kv="60"/></actuator>'
+    launch = _slide_into(0.16)
+    xml = _mjcf(_on_plane("tee", tee) + tip, servos)
+    yield StrangerScene("tee struck by a pusher", xml, "tee", "pusher", launch, planar=True)
+    xml = _mjcf(_on_plane("plate", plate) + tip)
+    names = {"struck": "plate", "striker": "pusher"}
+    yield StrangerScene("plate struck by a loose ball", xml, "plate", "pusher", launch, True, names)
+    block = '<body name="block" pos="0 0 .03"><freejoint/>{}</body>'.format(
+        '<geom type="box" size=".05 .04 .03" mass=".4"/>'
+    )
+    rod = pusher.format(z=0.03, geom='<geom type="cylinder" size=".01 .03" mass=".8"/>')
+    xml = _mjcf(_FLOOR + block + rod, servos)
+    yield StrangerScene("block on a table", xml, "block", "pusher", launch, planar=True)
+    higher = pusher.format(z=0.045, geom='<geom type="sphere" size=".012" mass=".8"/>')
+    xml = _mjcf(_FLOOR + block + higher, servos)
+    yield StrangerScene("block struck above its centre", xml, "block", "pusher", launch, True)
+    other = _on_plane("target", disc.replace(".04", ".05"), ".3 0 0")
+    xml = _mjcf(other + _on_plane("cue", disc, "-.3 0 0"))
+    names = {"struck": "target", "striker": "cue"}
+    launch = _slide_into(0.16, lateral=0.06)
+    yield StrangerScene("puck against puck", xml, "target", "cue", launch, True, names)
+    door = (
+        '<body name="door"><joint type="hinge" axis="0 0 1"/>'
+        '<geom type="box" size=".15 .01 .1" pos=".15 0 0" mass="1"/></body>'
+    )
+    ball = pusher.format(z=0, geom='<geom type="sphere" size=".02" mass=".3"/>')
+    names = {"struck": "door", "striker": "pusher"}
+    yield StrangerScene("ball at a door", _mjcf(door + ball), "door", "pusher", _swing, True, names)
+    yield StrangerScene(
+        "URDF sled against a wall", _URDF, "sled", None, _into_wall, planar=True, suffix=".urdf"
+    )
+    yield _arm_scene()
+
+
+_INERTIAL = (
+    '<inertial><mass value="{0}"/><inertia ixx="{1}" iyy="{1}" izz="{1}" ixy="0" ixz="0" iyz="0"/>'
+    "</inertial>"
+)
+_URDF = f"""<robot name="sled"><mujoco><compiler discardvisual="true"/>
+<option timestep="0.0005" integrator="implicitfast" cone="elliptic"/></mujoco>
+<link name="world"/>
+<link name="wall"><collision><geometry><box size=".04 4 .2"/></geometry></collision></link>
+<joint name="to_wall" type="fixed"><parent link="world"/><child link="wall"/>
+<origin xyz=".2 0 0"/></joint>
+<link name="along">{_INERTIAL.format(1e-3, 1e-7)}</link>
+<link name="across">{_INERTIAL.format(1e-3, 1e-7)}</link>
+<link name="sled">{_INERTIAL.format(0.3, 3e-4)}
+<collision><geometry><box size=".12 .06 .04"/></geometry></collision></link>
+<joint name="sx" type="prismatic"><parent link="world"/><child link="along"/><axis xyz="1 0 0"/>
+<limit lower="-9" upper="9" effort="1" velocity="9"/></joint>
+<joint name="sy" type="prismatic"><parent link="along"/><child link="across"/><axis xyz="0 1 0"/>
+<limit lower="-9" upper="9" effort="1" velocity="9"/></joint>
+<joint name="sw" type="continuous"><parent link="across"/><child link="sled"/><axis xyz="0 0 1"/>
+</joint></robot>"""
+
+
+def _arm_scene() -> StrangerScene:
+    """A six-joint arm with a rod as its tool, and a block on a table."""
+    arm = '<geom type="capsule" size=".012" fromto="0 0 .02 0 0 .1" mass=".2"/>'
+    links = [("0 0 1", 0.15), ("0 1 0", 0.1), ("0 1 0", 0.25), ("0 0 1", 0.1), ("0 1 0", 0.15)]
+    links.append(("0 0 1", 0.06))
+    for i, (axis, offset) in reversed(list(enumerate(links))):
+        link = f'<geom type="capsule" size=".03" fromto="0 0 0 0 0 {0.6 * offset:.3f}" mass="1"/>'
+        arm = (
+            f'<body name="link{i}" pos="0 0 {offset}"><joint name="a{i}" axis="{axis}" '
+            f'damping="1" armature=".05"/>{link if i < 5 else ""}{arm}</body>'
+        )
+    servos = "".join(f'<position joint="a{i}" kp="600" kv="40"/>' for i in range(6))
+    block = (
+        '<geom name="table" type="box" pos=".6 0 .115" size=".35 .4 .015"/>'
+        '<body name="block" pos=".5 0 .16"><freejoint/>'
+        '<geom type="box" size=".04 .04 .03" mass=".3"/></body>'
+    )
+    world = f'{block}<body name="base" pos="0 0 .05">{arm}</body>'
+    pose = "0.5 0 0.16 1 0 0 0  0 0.9 1.3 0 0.94 0"
+    key = f'<keyframe><key qpos="{pose}"/></keyframe>'
+    xml = _mjcf(world, f"<actuator>{servos}</actuator>{key}")
+    launch = _arm_at_block(0.16, 0.085)
+    return StrangerScene("arm strikes a block", xml, "block", "link5", launch, planar=True)
+
+
+def _iiwa_scene(path: Path) -> StrangerScene:
+    """The real arm, whose last link strikes a block on a pedestal."""
+    block = (
+        '<geom name="pedestal" type="plane" pos="0 0 .4" size="2 2 .1" />'
+        '<body name="block" pos=".9 0 .44"><freejoint/>'
+        '<geom type="box" size=".05 .05 .04" mass=".6"/></body></worldbody>'
+    )
+    block = block.replace('type="plane" pos="0 0 .4" size="2 2 .1"', _PEDESTAL)
+    xml = path.read_text().replace("</worldbody>", block)
+    xml = xml.replace('<option integrator="implicitfast"/>', _OPTION.replace("0.0005", "0.001"))
+    launch = _arm_at_block(0.44, 0.14)
+    assets = scene_assets(path, xml)
+    return StrangerScene(
+        "iiwa14 strikes a block", xml, "block", "link7", launch, True, {}, assets=assets
+    )
+
+
+_PEDESTAL = 'type="box" pos=".9 0 .35" size=".25 .5 .05"'
+
+
+def hidden_model(scene: StrangerScene, rng: np.random.Generator) -> mujoco.MjModel:
+    """The scene as it really is: other friction, stiffness and damping than its author's.
+
+    Args:
+        scene: The scene.
+        rng: Draws the parameters.
+    """
+    spec = parse_scene(scene.xml, scene.assets, scene.name)
+    friction = rng.uniform(0.1, 0.6)
+    stiffness = 10 ** rng.uniform(4.5, 5.5)
+    damping = 10 ** rng.uniform(1.5, 2.7)
+    spec.option.timestep = _TIMESTEP
+    model = spec.compile()
+    model.geom_friction[:, 0] = friction
+    model.geom_solref[:] = [-stiffness, -damping]
+    return model
+
+
+def record(
+    scene: StrangerScene, model: mujoco.MjModel, n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Record the first impact of n simulations.
+
+    Args:
+        scene: The scene.
+        model: As `hidden_model` makes it.
+        n: How many impacts.
+        rng: Draws starts and noise.
+
+    Returns:
+        Poses (position and quaternion) and twists of both bodies before, (n, 26), and the struck
+        body's twist after, (n, 6), world axes, without noise.
+    """
+    before, after = [], []
+    for _ in range(20 * n):
+        found = _one_impact(scene, model, rng)
+        if found is not None:
+            before.append(found[0])
+            after.append(found[1])
+        if len(before) == n:
+            break
+    return np.array(before), np.array(after)
+
+
+def _one_impact(
+    scene: StrangerScene, model: mujoco.MjModel, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Motion of both bodies before the first contact of one simulation, and after it."""
+    data = mujoco.MjData(model)
+    if model.nkey:
+        mujoco.mj_resetDataKeyframe(model, data, 0)
+    mujoco.mj_kinematics(model, data)
+    scene.launch(model, data, rng)
+    struck = model.body(scene.struck).id
+    striker = 0 if scene.striker is None else model.body(scene.striker).id
+    rates = _setpoint_rates(model, data)
+    state = last = None
+    apart = 0
+    for step in range(round(_DURATION / model.opt.timestep)):
+        mujoco.mj_step1(model, data)
+        touching = _touching(model, data, struck, striker, scene.planar)
+        if step == 0 and touching:
+            return None
+        if state is None and touching:
+            state = last
+        if state is not None:
+            apart = 0 if touching else apart + 1
+            if apart == 3:
+                return state, _motion(model, data, struck)[7:]
+        last = np.concatenate([_motion(model, data, struck), _motion(model, data, striker)])
+        data.ctrl[:] += rates * model.opt.timestep
+        mujoco.mj_step2(model, data)
+    return None
+
+
+def _setpoint_rates(model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
+    """Rates (nu,) at which setpoints of position servos move on."""
+    rates = np.zeros(model.nu)
+    for actuator in range(model.nu):
+        if model.actuator_biasprm[actuator, 1] != 0:
+            joint = int(model.actuator_trnid[actuator, 0])
+            rates[actuator] = data.qvel[model.jnt_dofadr[joint]]
+    return rates
+
+
+def _motion(model: mujoco.MjModel, data: mujoco.MjData, body: int) -> np.ndarray:
+    """Position, quaternion and twist (13,) of a body's origin, world axes."""
+    if body == 0:
+        return np.array([0.0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+    jacobian = np.zeros((6, model.nv))
+    mujoco.mj_jacBody(model, data, jacobian[:3], jacobian[3:], body)
+    return np.concatenate([data.xpos[body], data.xquat[body], jacobian @ data.qvel])
+
+
+def _touching(
+    model: mujoco.MjModel, data: mujoco.MjData, struck: int, striker: int, planar: bool
+) -> bool:
+    """Whether the two bodies touch; the floor under a planar scene does not count."""
+    for contact in data.contact:
+        bodies = {int(model.body_weldid[model.geom_bodyid[geom]]) for geom in contact.geom}
+        is_floor = planar and abs(contact.frame[2]) > 0.9
+        if bodies == {int(model.body_weldid[struck]), striker} and not is_floor:
+            return True
+    return False
