@@ -28,6 +28,8 @@ _SWITCH_VELOCITY = 0.03  # of the closing speed: width of the smooth switch to u
 _MAX_EXPONENT = 50  # keeps exp finite
 # Ratios of tangential to normal stiffness between which a contact becomes rigid.
 _RIGID_RANGE = (15.0, 60.0)
+RIGID_STIFFNESS = _RIGID_RANGE[1]  # from this ratio on a tangential spring has no effect
+TANGENTIAL_SPRING = "effect/tangential_stiffness"
 _MAX_ARM = 3.0  # radii of gyration, largest effective distance of an impulse from the mass centre
 _RESTITUTION_RANGE = (0.05, 1.0)
 # Smallest values, so that nothing is divided by zero.

@@ -136,15 +136,17 @@ class Mobility:
 
     @property
     def plane(self) -> np.ndarray | None:
-        """Rows (e1, e2, n), world axes, of the plane of two slides and a hinge; else None.
+        """Rows (e1, e2, n), world axes, of the plane in which the joints leave the body; else None.
 
-        Also of a mechanism whose joints leave the body in a plane.
+        Only where a hinge rotates it; its slides are in the plane then.
         """
         if self.mechanism is not None:
             normal = self.mechanism.normal
             return None if normal is None else plane_basis(normal)
-        if self.free or self.hinge is None or len(self.slides) != 2:
+        if self.free or self.hinge is None:
             return None
+        if len(self.slides) != 2:
+            return plane_basis(self.hinge)
         return np.stack([self.slides[0], np.cross(self.hinge, self.slides[0]), self.hinge])
 
     def coordinates(self, position: np.ndarray, rotation: np.ndarray) -> np.ndarray:

@@ -299,7 +299,7 @@ class Scene:
             mujoco.mj_kinematics(self.base, data)
             return plane_basis(data.geom(self.ground).xmat.reshape(3, 3)[:, 2])
         plane = self.struck_body.plane
-        if plane is not None and self.struck_body.mechanism is not None:
+        if plane is not None and len(self.struck_body.slides) != 2:
             striker = Mobility.of(self.base, self.striker)
             if not _stays_in_plane(striker, plane[2]):
                 return None

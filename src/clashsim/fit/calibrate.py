@@ -16,30 +16,30 @@ import torch
 from clashsim.core.contact_frame import ContactFrame, contact_frame, inertia
 from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.core.impacts import Impacts
-from clashsim.core.params import to_unit
+from clashsim.core.params import from_unit, to_unit
 from clashsim.fit.base import BaseModel
 from clashsim.fit.field_kernels import CONSTANTS_ONLY, PriorScales
 from clashsim.fit.fields import (
     TEMPER,
+    PlannedFit,
     Posterior,
     fit_constants,
     fit_posteriors,
     predict_posterior,
-    predicted_sizes,
 )
 from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.local_correction import LocalCorrection
-from clashsim.fit.priors import prior_std, unit_estimate
+from clashsim.fit.priors import FIXED_STD, contact_prior, theta_prior, unit_estimate
 
-# Candidate prior scales; the evidence of the impacts decides how much each of them weighs.
+# Candidate prior scales, besides constants without fields; the evidence of the impacts decides how
+# much each of them weighs.
 PRIOR_SCALES = (
     PriorScales(),
     PriorScales(field=0.1),
     PriorScales(noise=0.015),
     PriorScales(noise=0.06),
 )
-# Candidate noises, relative to the outcome, of the fit of constants alone; the one with the highest
-# evidence is used.
+# Candidate noises, relative to the outcome, of fits of constants alone.
 _NOISES = (0.02, 0.05, 0.1)
 # Log evidence is divided by this before it weighs prior scales: with ten impacts a difference of a
 # few nats is chance.
@@ -101,11 +101,9 @@ class Calibration:
         """
         frame = frame or contact_frame(self.base.scene, impacts)
         data = self.scaling.data(self.base, frame, impacts.known)
-        # All samples of all fits have the same anchor.
-        sizes = predicted_sizes(data, self.posteriors[0].anchor[:1])
         predictions = []
         for posterior in self.posteriors:
-            change, _ = predict_posterior(posterior, data, sizes)
+            change, _ = predict_posterior(posterior, data)
             predictions.append(frame.decode(change.numpy()))
         return predictions
 
@@ -235,22 +233,25 @@ def calibrate(
     frame = frame or contact_frame(base.scene, impacts)
     scaling = InputScaling.of(base, frame, impacts.known)
     data = scaling.data(base, frame, impacts.known, impacts.after)
-    std = prior_std(base.scene, impacts.known)
-    choices = prior_scales or PRIOR_SCALES
+    whole = theta_prior(base.scene, impacts.known)
+    contact = contact_prior(base.scene, impacts.known)
+    anchor = fit_constants(data, whole)
+    constants_scales = [replace(CONSTANTS_ONLY, noise=noise) for noise in _NOISES]
+    plans = [
+        PlannedFit(scales, posterior_samples, whole, anchor)
+        for scales in (*(prior_scales or PRIOR_SCALES), *constants_scales)
+    ]
+    if not torch.equal(contact.std, whole.std):
+        anchor = fit_constants(data, contact)
+        plans += [
+            PlannedFit(scales, posterior_samples, contact, anchor) for scales in constants_scales
+        ]
+    fits = fit_posteriors(data, plans, seed=seed)
+    kept, weights = _weigh(fits)
+    posteriors = tuple(_without_outliers(fits[i]) for i in kept)
     # The reported values and statuses come from a fit of constants alone, because a MuJoCo model
     # can only hold constants; fields and residual are used for prediction.
-    constants_scales = [replace(CONSTANTS_ONLY, noise=noise) for noise in _NOISES]
-    fits = fit_posteriors(
-        data,
-        std,
-        fits=[(scales, posterior_samples) for scales in choices]
-        + [(scales, 1) for scales in constants_scales],
-        anchor=fit_constants(data, std),
-        seed=seed,
-    )
-    with_fields, constant_fits = fits[: len(choices)], fits[len(choices) :]
-    kept, weights = _weigh(with_fields)
-    posteriors = tuple(_without_outliers(with_fields[i]) for i in kept)
+    constant_fits = [fit for fit in fits if fit.scales.field == 0]
     constants = max(constant_fits, key=lambda posterior: posterior.evidence)
     return Calibration(
         base=base,
@@ -294,6 +295,10 @@ def _estimates(
             low = float(measured.min())
             high = float(measured.max())
             estimates.append(Estimate(param.name, mean, low, high, EstimateStatus.KNOWN))
+        elif float(constants.std[i]) == FIXED_STD:
+            value = float(np.clip(from_unit([param], unit[i : i + 1])[0], param.low, param.high))
+            status = EstimateStatus.UNIDENTIFIABLE
+            estimates.append(Estimate(param.name, value, param.low, param.high, status))
         else:
             std = float(constants.constants_std[i])
             estimates.append(unit_estimate(param, float(unit[i]), std, clip_unit=False))

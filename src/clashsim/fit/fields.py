@@ -36,6 +36,7 @@ from clashsim.fit.field_kernels import (
     field_kernels,
     residual_kernel,
 )
+from clashsim.fit.priors import ThetaPrior
 
 # Scale of the perturbations of posterior samples. The mean of samples with small perturbations
 # predicts better than with full ones; standard deviations are divided by TEMPER afterwards.
@@ -105,65 +106,71 @@ class Posterior:
         )
 
 
-def fit_constants(data: FieldData, std: Tensor) -> Tensor:
+def fit_constants(data: FieldData, prior: ThetaPrior) -> Tensor:
     """The most probable constant parameters (p,), by robust descents from several starts.
 
-    The first start are the nominal values, the others are drawn from the prior.
+    The first start is the prior's mean, the others are drawn from the prior.
 
     Args:
         data: The impacts.
-        std: Prior standard deviations (p,).
+        prior: Of the parameters.
 
     Returns:
         Parameters (p,) on the unit scale, as differences from their nominal values.
     """
     n = len(data.change)
-    p = len(std)
+    p = len(prior.std)
     size, target = _relative(data)
     problem = FieldProblem(
         data=data,
         target=target.expand(_CONSTANTS_STARTS, -1, -1),
         size=size,
-        mean=torch.zeros(_CONSTANTS_STARTS, p, dtype=torch.float64),
-        std=std,
+        mean=prior.mean.expand(_CONSTANTS_STARTS, p),
+        std=prior.std,
         scales=replace(CONSTANTS_ONLY, noise=_CONSTANTS_NOISE),
         ratio=torch.ones(_CONSTANTS_STARTS, n, dtype=torch.float64),
     )
     generator = torch.Generator().manual_seed(0)
-    starts = torch.randn(_CONSTANTS_STARTS, p, generator=generator, dtype=torch.float64) * std
-    starts[0] = 0.0
+    departures = torch.randn(_CONSTANTS_STARTS, p, generator=generator, dtype=torch.float64)
+    departures[0] = 0.0
     # All impacts have the same parameters here, so each has an equal part in the departure.
-    begin = (starts / (n * std.square()))[:, None].expand(-1, n, -1)
+    begin = (departures / (n * prior.std))[:, None].expand(-1, n, -1)
     (solution,) = run_together(data.physics, [problem.descend(begin, rounds=_CONSTANTS_ROUNDS)])
     return solution.phi[int(solution.cost.argmin()), 0]
 
 
-def fit_posteriors(
-    data: FieldData,
-    std: Tensor,
-    *,
-    fits: Sequence[tuple[PriorScales, int]],
-    anchor: Tensor,
-    seed: int,
-) -> list[Posterior]:
+@dataclass(frozen=True, eq=False)
+class PlannedFit:
+    """A fit of constants, fields and residual.
+
+    Attributes:
+        scales: Prior scales.
+        samples: Number of samples; the first is the maximum of the posterior.
+        prior: Of the constants.
+        anchor: Constants (p,) of `fit_constants`, at which the descents begin.
+    """
+
+    scales: PriorScales
+    samples: int
+    prior: ThetaPrior
+    anchor: Tensor
+
+
+def fit_posteriors(data: FieldData, fits: Sequence[PlannedFit], *, seed: int) -> list[Posterior]:
     """Fit constants, fields and residual of all samples of several fits at once.
 
     Args:
         data: The impacts.
-        std: Prior standard deviations (p,).
-        fits: Prior scales and number of samples of each fit; the first sample is the maximum of the
-            posterior.
-        anchor: Constants (p,) of `fit_constants`, at which the descents begin.
+        fits: The fits.
         seed: Of the perturbations, the same for each fit.
 
     Returns:
         The posterior of each fit.
     """
-    predicted = predicted_sizes(data, anchor[None])
     begun = []
-    for scales, posterior_samples in fits:
+    for fit in fits:
         generator = torch.Generator().manual_seed(seed)
-        begun.append(_begin_fit(data, std, scales, posterior_samples, anchor, predicted, generator))
+        begun.append(_begin_fit(data, fit, generator))
     solutions = run_together(data.physics, [fit.descent for fit in begun])
     return [fit.posterior(end) for fit, end in zip(begun, solutions, strict=True)]
 
@@ -196,32 +203,27 @@ class _BegunFit:
         )
 
 
-def _begin_fit(
-    data: FieldData,
-    std: Tensor,
-    scales: PriorScales,
-    posterior_samples: int,
-    anchor: Tensor,
-    predicted: Tensor,
-    generator: torch.Generator,
-) -> _BegunFit:
-    """State the problem of one fit; `predicted` are the sizes (1, N) that the anchor predicts."""
-    m = posterior_samples
+def _begin_fit(data: FieldData, fit: PlannedFit, generator: torch.Generator) -> _BegunFit:
+    """State the problem of one fit."""
+    m = fit.samples
     n, k = data.change.shape
+    std = fit.prior.std
     p = len(std)
     size, target = _relative(data)
     mean = TEMPER * torch.randn(m, p, generator=generator, dtype=torch.float64) * std
     noise = torch.randn(m, n, k, generator=generator, dtype=torch.float64)
-    perturbation = TEMPER * noise * scales.noise
+    perturbation = TEMPER * noise * fit.scales.noise
     mean[0] = 0.0
+    mean = mean + fit.prior.mean
     perturbation[0] = 0.0
     # The residual is relative to the size that the constants alone predict. The final prediction
     # may be far off before its residual is added, and would then scale the residual wrongly.
+    predicted = predicted_sizes(data, fit.anchor[None])
     ratio = (predicted / size).clamp(*_SIZE_RATIO_RANGE).expand(m, n)
-    smooth, _ = field_kernels(data.context, data.context, scales)
+    smooth, _ = field_kernels(data.context, data.context, fit.scales)
     identity = torch.eye(n, dtype=torch.float64)
     # The coefficients with which every impact begins at the anchor.
-    departure = ((anchor - mean) / std.square())[:, None].expand(m, n, p)
+    departure = ((fit.anchor - mean) / std.square())[:, None].expand(m, n, p)
     dual = torch.linalg.solve(smooth + _SMOOTHING * identity, departure)
     problem = FieldProblem(
         data=data,
@@ -229,10 +231,10 @@ def _begin_fit(
         size=size,
         mean=mean,
         std=std,
-        scales=scales,
+        scales=fit.scales,
         ratio=ratio,
     )
-    return _BegunFit(problem, anchor, problem.descend(dual, rounds=_POSTERIOR_ROUNDS))
+    return _BegunFit(problem, fit.anchor, problem.descend(dual, rounds=_POSTERIOR_ROUNDS))
 
 
 def predict_posterior(

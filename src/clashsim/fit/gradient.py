@@ -18,10 +18,10 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
 from clashsim.fit.base import BaseModel
 from clashsim.fit.field_kernels import CONSTANTS_ONLY
-from clashsim.fit.fields import fit_constants, fit_posteriors
+from clashsim.fit.fields import PlannedFit, fit_constants, fit_posteriors
 from clashsim.fit.identification_problem import IdentificationProblem, identification_problem
 from clashsim.fit.input_scaling import InputScaling
-from clashsim.fit.priors import estimates_of_free, prior_std
+from clashsim.fit.priors import estimates_of_free, theta_prior
 from clashsim.optim.levenberg_marquardt import (
     BatchDamping,
     BatchModel,
@@ -100,14 +100,9 @@ def identify_by_gradient(
     frame = contact_frame(scene, impacts)
     scaling = InputScaling.of(base, frame, impacts.known)
     data = scaling.data(base, frame, impacts.known, impacts.after)
-    std = prior_std(scene, impacts.known)
-    (found,) = fit_posteriors(
-        data,
-        std,
-        fits=[(CONSTANTS_ONLY, starts)],
-        anchor=fit_constants(data, std),
-        seed=seed,
-    )
+    prior = theta_prior(scene, impacts.known)
+    plan = PlannedFit(CONSTANTS_ONLY, starts, prior, fit_constants(data, prior))
+    (found,) = fit_posteriors(data, [plan], seed=seed)
     order = np.argsort(found.cost.numpy())[:polish]
     centre = to_unit(scene.params, scene.nominal)
     free = list(problem.free)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from clashsim.core.effects import RIGID_STIFFNESS, TANGENTIAL_SPRING
 from clashsim.core.estimates import Estimate, EstimateStatus
-from clashsim.core.params import Param, from_unit
+from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
 
 # Prior standard deviations on the unit scale [-1, 1] of a parameter.
 _DEFAULT_STD = 0.5  # the range reaches two standard deviations either side
 _KNOWN_STD = 0.1  # of a parameter that was measured with each impact, perhaps with an offset
+FIXED_STD = 1e-3  # of a parameter that is not fitted
 _NORMAL_90 = 1.64  # standard deviations either side of the mean that contain 90 %
 _AT_BOUND = 0.97  # estimates beyond this on the unit scale are at the end of their range
 # Standard deviations of estimates, as shares of the prior's.
@@ -40,6 +43,50 @@ def prior_std(scene: Scene, known: Mapping[str, np.ndarray]) -> Tensor:
     """
     deviations = [_KNOWN_STD if p.name in known else unit_std(p) for p in scene.params]
     return torch.tensor(deviations, dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class ThetaPrior:
+    """A normal prior of theta on its unit scale.
+
+    Attributes:
+        mean: (p,), as differences from the nominal values.
+        std: (p,), standard deviations.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+
+def theta_prior(scene: Scene, known: Mapping[str, np.ndarray]) -> ThetaPrior:
+    """The prior of all parameters.
+
+    Args:
+        scene: The scene.
+        known: Quantities measured with each impact, by name.
+    """
+    std = prior_std(scene, known)
+    return ThetaPrior(torch.zeros_like(std), std)
+
+
+def contact_prior(scene: Scene, known: Mapping[str, np.ndarray]) -> ThetaPrior:
+    """The prior of contact parameters alone: MuJoCo's contact, with nothing added to it.
+
+    Masses and offsets stay at their nominal values, and no tangential spring acts.
+
+    Args:
+        scene: The scene.
+        known: Quantities measured with each impact, by name.
+    """
+    prior = theta_prior(scene, known)
+    mean, std = prior.mean.clone(), prior.std.clone()
+    for i, param in enumerate(scene.params):
+        if param.target.startswith("pair/") or param.name in known:
+            continue
+        std[i] = FIXED_STD
+        if param.target == TANGENTIAL_SPRING and param.high >= RIGID_STIFFNESS:
+            mean[i] = 1.0 - float(to_unit([param], np.array([param.nominal]))[0])
+    return ThetaPrior(mean, std)
 
 
 def identifiability_status(param: Param, unit: float, std: float) -> EstimateStatus:

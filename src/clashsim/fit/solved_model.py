@@ -13,16 +13,22 @@ from torch import Tensor
 
 from clashsim.core.contact_frame import ContactFrame, contact_frame, frame_at_contact
 from clashsim.core.contact_geometry import bring_into_contact
-from clashsim.core.effects import offset_params, with_effects, without_frame_offset
+from clashsim.core.effects import (
+    TANGENTIAL_SPRING,
+    offset_params,
+    with_effects,
+    without_frame_offset,
+)
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.nets.effects import analytic_params, apply_analytic_effects, network_params
 from clashsim.sim.contact.pair_solver import PairSolver
 
-_DIFFERENCE = 1e-3  # step of finite differences on the unit scale
+# Step of finite differences on the unit scale. Outcomes jump a little where a contact takes one
+# time step more; a step that is larger than these jumps sees the trend across them.
+_DIFFERENCE = 0.03
 _UNIT_LIMIT = 1.2  # parameters are simulated at most this far on the unit scale
-_TANGENTIAL_SPRING = "effect/tangential_stiffness"
 # Expected standard deviations of `circumstances`, for impacts from anywhere.
 _OFFSET_SHARE = 0.3  # of the struck geom's bounding radius: offset along a striker's surface
 _PLANAR_DIRECTION = 0.7  # of the entries of a unit vector in a plane
@@ -124,7 +130,7 @@ class _FramedImpacts:
         """`outcomes` and their derivatives (M, k, p) by the parameters, by forward differences."""
         count, p = unit.shape
         # A tangential spring acts on the solved outcome, which need not be solved for it again.
-        solved = [i for i in self.simulated if self.scene.params[i].target != _TANGENTIAL_SPRING]
+        solved = [i for i in self.simulated if self.scene.params[i].target != TANGENTIAL_SPRING]
         blocks = [unit] + [_shifted(unit, i) for i in solved]
         theta = self._theta(np.concatenate(blocks))
         all_rows = np.tile(rows, len(blocks))
