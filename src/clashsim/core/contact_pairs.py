@@ -255,7 +255,7 @@ def _damping_param(solref: np.ndarray, target: str, label: str) -> Param:
     if solref[0] >= 0:
         low, high = _DAMPING_RATIO_RANGE
         nominal = float(np.clip(solref[1], low, high))
-        return Param(f"{label}damping_ratio", target, nominal, low, high)
+        return Param(f"{label}damping_ratio", target, nominal, low, high, scale="log")
     # The direct form of solref holds -stiffness and -damping.
     critical = 2 * float(np.sqrt(-solref[0]))
     low = _DAMPING_RANGE[0] * critical

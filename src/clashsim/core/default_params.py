@@ -7,6 +7,8 @@ offsets narrow, so that what the impacts do not show stays where it is.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import mujoco
 import numpy as np
 
@@ -46,7 +48,7 @@ def default_params(
     """
     found = [*_contact(model)]
     of_ground = [p for p in default_pair_params(model) if p.name.startswith(GROUND)]
-    found += of_ground
+    found += [_usual_friction(p) if p.name == f"{GROUND}_friction" else p for p in of_ground]
     mass = float(model.body_mass[striker.body])
     if not striker.fixed and 0 < mass < IMMOVABLE_MASS:
         low, high = mass / _MASS_FACTOR, mass * _MASS_FACTOR
@@ -62,9 +64,6 @@ def default_params(
 def _contact(model: mujoco.MjModel) -> list[Param]:
     """Friction, stiffness and damping of the strike."""
     row = int(model.pair(STRIKE).id)
-    friction = float(model.pair_friction[row, 0])
-    if friction == _MUJOCO_FRICTION:
-        friction = _FRICTION
     fastest = (_MAX_RATE / float(model.opt.timestep)) ** 2
     stiffness_range = (min(_STIFFNESS_RANGE[0], fastest / 10), min(_STIFFNESS_RANGE[1], fastest))
     stiffness, damping = _STIFFNESS, _DAMPING
@@ -72,15 +71,23 @@ def _contact(model: mujoco.MjModel) -> list[Param]:
     if solref[0] < 0:  # the author gave it directly
         stiffness, damping = -float(solref[0]), -float(solref[1])
     return [
-        Param(
-            "friction",
-            f"pair/{STRIKE}/friction[0:2]",
-            float(np.clip(friction, *_FRICTION_RANGE)),
-            *_FRICTION_RANGE,
+        _usual_friction(
+            Param(
+                "friction",
+                f"pair/{STRIKE}/friction[0:2]",
+                float(np.clip(model.pair_friction[row, 0], *_FRICTION_RANGE)),
+                *_FRICTION_RANGE,
+            )
         ),
         _direct("stiffness", 0, stiffness, stiffness_range, "1/s^2"),
         _direct("damping", 1, damping, _DAMPING_RANGE, "1/s"),
     ]
+
+
+def _usual_friction(param: Param) -> Param:
+    """A friction coefficient whose nominal value is a usual one where the author gave none."""
+    nominal = _FRICTION if param.nominal == _MUJOCO_FRICTION else param.nominal
+    return replace(param, nominal=nominal, low=_FRICTION_RANGE[0], high=_FRICTION_RANGE[1])
 
 
 def _direct(name: str, entry: int, value: float, limits: tuple[float, float], unit: str) -> Param:

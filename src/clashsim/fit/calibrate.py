@@ -238,17 +238,21 @@ def calibrate(
     anchor = fit_constants(data, whole)
     constants_scales = [replace(CONSTANTS_ONLY, noise=noise) for noise in _NOISES]
     plans = [
-        PlannedFit(scales, posterior_samples, whole, anchor)
+        PlannedFit(scales, 1, whole, anchor)
         for scales in (*(prior_scales or PRIOR_SCALES), *constants_scales)
     ]
     if not torch.equal(contact.std, whole.std):
         anchor = fit_constants(data, contact)
-        plans += [
-            PlannedFit(scales, posterior_samples, contact, anchor) for scales in constants_scales
-        ]
+        plans += [PlannedFit(scales, 1, contact, anchor) for scales in constants_scales]
     fits = fit_posteriors(data, plans, seed=seed)
     kept, weights = _weigh(fits)
-    posteriors = tuple(_without_outliers(fits[i]) for i in kept)
+    # Only the fits that the evidence supports get more samples than the most probable one.
+    sampled = fit_posteriors(
+        data,
+        [replace(plans[i], samples=posterior_samples, begin=fits[i].dual[0]) for i in kept],
+        seed=seed,
+    )
+    posteriors = tuple(_without_outliers(posterior) for posterior in sampled)
     # The reported values and statuses come from a fit of constants alone, because a MuJoCo model
     # can only hold constants; fields and residual are used for prediction.
     constant_fits = [fit for fit in fits if fit.scales.field == 0]

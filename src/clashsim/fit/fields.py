@@ -148,12 +148,14 @@ class PlannedFit:
         samples: Number of samples; the first is the maximum of the posterior.
         prior: Of the constants.
         anchor: Constants (p,) of `fit_constants`, at which the descents begin.
+        begin: Coefficients of the fields (N, p) at which they begin instead, if given.
     """
 
     scales: PriorScales
     samples: int
     prior: ThetaPrior
     anchor: Tensor
+    begin: Tensor | None = None
 
 
 def fit_posteriors(data: FieldData, fits: Sequence[PlannedFit], *, seed: int) -> list[Posterior]:
@@ -222,9 +224,12 @@ def _begin_fit(data: FieldData, fit: PlannedFit, generator: torch.Generator) -> 
     ratio = (predicted / size).clamp(*_SIZE_RATIO_RANGE).expand(m, n)
     smooth, _ = field_kernels(data.context, data.context, fit.scales)
     identity = torch.eye(n, dtype=torch.float64)
-    # The coefficients with which every impact begins at the anchor.
-    departure = ((fit.anchor - mean) / std.square())[:, None].expand(m, n, p)
-    dual = torch.linalg.solve(smooth + _SMOOTHING * identity, departure)
+    if fit.begin is None:
+        # The coefficients with which every impact begins at the anchor.
+        departure = ((fit.anchor - mean) / std.square())[:, None].expand(m, n, p)
+        dual = torch.linalg.solve(smooth + _SMOOTHING * identity, departure)
+    else:
+        dual = fit.begin.expand(m, n, p)
     problem = FieldProblem(
         data=data,
         target=target + perturbation,

@@ -28,6 +28,7 @@ from clashsim.sim.contact.pair_solver import PairSolver
 # Step of finite differences on the unit scale. Outcomes jump a little where a contact takes one
 # time step more; a step that is larger than these jumps sees the trend across them.
 _DIFFERENCE = 0.03
+_LEAST_SHARE = 0.1  # of the lowest value of a parameter that can only be positive
 _UNIT_LIMIT = 1.2  # parameters are simulated at most this far on the unit scale
 # Expected standard deviations of `circumstances`, for impacts from anywhere.
 _OFFSET_SHARE = 0.3  # of the struck geom's bounding radius: offset along a striker's surface
@@ -147,7 +148,10 @@ class _FramedImpacts:
         return changes[0], jacobian
 
     def _theta(self, unit: np.ndarray) -> np.ndarray:
-        return from_unit(self.scene.params, np.clip(unit, -_UNIT_LIMIT, _UNIT_LIMIT))
+        """Theta (M, p) in natural units; what can only be positive stays so beyond its range."""
+        theta = from_unit(self.scene.params, np.clip(unit, -_UNIT_LIMIT, _UNIT_LIMIT))
+        least = [_LEAST_SHARE * p.low if p.low > 0 else -np.inf for p in self.scene.params]
+        return np.maximum(theta, least)
 
     def _solve(self, rows: np.ndarray, theta: np.ndarray) -> tuple[ContactFrame, np.ndarray]:
         """The bodies' own motion in M contact frames, and the struck body's twist after (M, k)."""
