@@ -257,13 +257,15 @@ def calibrate(
     # can only hold constants; fields and residual are used for prediction.
     constant_fits = [fit for fit in fits if fit.scales.field == 0]
     constants = max(constant_fits, key=lambda posterior: posterior.evidence)
+    correction = LocalCorrection.of(base.scene, frame, impacts)
+    physics_error = float(np.dot(weights, [posterior.loo_median for posterior in posteriors]))
     return Calibration(
         base=base,
         theta=_estimates(base, constants, impacts.known),
         posteriors=posteriors,
         weights=weights,
         scaling=scaling,
-        local_correction=LocalCorrection.of(base.scene, frame, impacts),
+        local_correction=None if correction is None else correction.beside(physics_error),
     )
 
 

@@ -25,7 +25,7 @@ from clashsim.fit.field_kernels import (
 )
 
 _DEGREES_OF_FREEDOM = 4.0  # of the Student-t noise
-_MIN_WEIGHT = 0.15  # of an impact, so that the fit cannot dismiss most of them as outliers
+_MIN_WEIGHT = 0.01  # of an impact, so that the fit cannot dismiss most of them as outliers
 # A descent ends when no member's cost changes by more than this, relative to 1 + cost. The cost is
 # half a sum of squared standardised errors: differences of a few per cent change no prediction.
 _CONVERGED = 0.02
@@ -78,6 +78,7 @@ class FieldSolution:
         cost: Robust misfit plus prior (M,).
         evidence: Logarithm of the marginal likelihood, of the first member.
         loo_error: Mean squared standardised leave-one-out error, of the first member.
+        loo_median: Median leave-one-out error over the size of the outcome, of the first member.
         constants_std: Laplace standard deviations (p,) of the constants, of the first member.
         jacobian: Derivative (N, k, p) of the first member's outcomes over their size with respect
             to the parameters.
@@ -90,6 +91,7 @@ class FieldSolution:
     cost: Tensor
     evidence: float
     loo_error: float
+    loo_median: float
     constants_std: Tensor
     jacobian: Tensor
 
@@ -193,6 +195,7 @@ class FieldProblem:
         explained = (first_jacobian * torch.cholesky_solve(first_jacobian, whole_factor)).sum(0)
         variance = self.std.square() - self.std.pow(4) * explained
         linear_target = self._linear_target(at)[0]
+        loo_error, loo_median = _leave_one_out_error(whole_factor, linear_target, k)
         return FieldSolution(
             dual=dual,
             phi=at.phi,
@@ -200,7 +203,8 @@ class FieldProblem:
             outcome_shape=at.outcome_shape,
             cost=cost,
             evidence=evidence,
-            loo_error=_leave_one_out_error(whole_factor, linear_target, k),
+            loo_error=loo_error,
+            loo_median=loo_median,
             constants_std=variance.clamp_min(1e-12).sqrt(),
             jacobian=at.jacobian[0],
         )
@@ -356,10 +360,10 @@ def _evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> 
     return float((outliers - fit - factor.diagonal().log().sum()).item())
 
 
-def _leave_one_out_error(factor: Tensor, target: Tensor, k: int) -> float:
-    """Mean squared standardised error of leaving each impact out in turn.
+def _leave_one_out_error(factor: Tensor, target: Tensor, k: int) -> tuple[float, float]:
+    """Mean squared standardised error of leaving each impact out in turn, and its median size.
 
-    It is exact for the linearised model.
+    They are exact for the linearised model.
 
     Args:
         factor: Cholesky factor (n k, n k) of the observations' covariance.
@@ -371,7 +375,8 @@ def _leave_one_out_error(factor: Tensor, target: Tensor, k: int) -> float:
     alpha = torch.cholesky_solve(target, factor).reshape(n, k, 1)
     # (n, k, k): inverse covariances of each impact given all others.
     blocks = inverse.reshape(n, k, n, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
-    return float((alpha * torch.linalg.solve(blocks, alpha)).mean())
+    error = torch.linalg.solve(blocks, alpha)
+    return float((alpha * error).mean()), float(error.norm(dim=(1, 2)).median())
 
 
 def _scaled(kernel: Tensor, ratio: Tensor) -> Tensor:

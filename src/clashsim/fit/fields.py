@@ -72,6 +72,7 @@ class Posterior:
         context: Circumstances of the fitted impacts.
         jacobian: Derivative (N, k, p) of the first sample's outcomes over their size with respect
             to the parameters; None in runs saved by versions that did not store it.
+        loo_median: Median leave-one-out error over the size of the outcome; zero in such runs.
     """
 
     scales: PriorScales
@@ -87,6 +88,7 @@ class Posterior:
     constants_std: Tensor
     context: Context
     jacobian: Tensor | None = None
+    loo_median: float = 0.0
 
     @property
     def theta(self) -> Tensor:
@@ -202,6 +204,7 @@ class _BegunFit:
             constants_std=end.constants_std,
             context=problem.data.context,
             jacobian=end.jacobian,
+            loo_median=end.loo_median,
         )
 
 

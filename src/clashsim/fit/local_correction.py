@@ -6,7 +6,7 @@ this law.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -37,7 +37,8 @@ class LocalPrediction:
     Attributes:
         twist_after: Twists after impact (N, k), m/s and rad/s.
         variance: Variance of (v, gyration * w) in the contact's axes, (N, k), m^2/s^2.
-        proximity: Highest weight (N,) of this prediction: 1 near the fitted impacts, 0 far away.
+        proximity: Highest weight (N,) of this prediction: at most 1 near the fitted impacts, 0 far
+            away.
     """
 
     twist_after: np.ndarray
@@ -54,11 +55,25 @@ class LocalCorrection:
         regression: The process.
         law: Law of a point contact (3,) whose errors the process models; None if it models the
             outcomes themselves.
+        loo_median: Median error, over the size of the outcome, of predicting each fitted impact
+            from the others.
+        credit: Highest weight of the correction, given how well the physics does.
     """
 
     inputs: RegressionInputs
     regression: GaussianProcess
     law: np.ndarray | None
+    loo_median: float = 0.0
+    credit: float = 1.0
+
+    def beside(self, physics_error: float) -> LocalCorrection:
+        """The correction with less credit the worse it is than the physics.
+
+        Args:
+            physics_error: Median leave-one-out error of the physics, as `loo_median`.
+        """
+        own, other = self.loo_median**2, physics_error**2
+        return replace(self, credit=min(1.0, 2 * other / max(own + other, 1e-12)))
 
     @staticmethod
     def of(scene: Scene, frame: ContactFrame, impacts: Impacts) -> LocalCorrection | None:
@@ -78,7 +93,7 @@ class LocalCorrection:
         size = np.linalg.norm(after, axis=1) + _SIZE_FLOOR
         try:
             process = regress(x, change, size, floor=_FLOOR, amplitude=_AMPLITUDE)
-            plain = LocalCorrection(inputs, process, None)
+            plain = LocalCorrection(inputs, process, None, _median_error(process, size))
             if not impacts.planar or faces_meet(scene):
                 return plain
             contact = point_contact_inputs(scene, frame, impacts)
@@ -88,7 +103,7 @@ class LocalCorrection:
         except torch.linalg.LinAlgError:
             return None
         if about_law.evidence - _LAW_EVIDENCE > process.evidence:
-            return LocalCorrection(inputs, about_law, law)
+            return LocalCorrection(inputs, about_law, law, _median_error(about_law, size))
         return plain
 
     def predict(self, scene: Scene, frame: ContactFrame, impacts: Impacts) -> LocalPrediction:
@@ -108,4 +123,9 @@ class LocalCorrection:
             contact = point_contact_inputs(scene, frame, impacts)
             change = change + point_contact(self.law[None], contact)
             proximity = np.ones(len(x))  # a law also holds far from the fitted impacts
-        return LocalPrediction(frame.decode(change), variance, proximity)
+        return LocalPrediction(frame.decode(change), variance, self.credit * proximity)
+
+
+def _median_error(process: GaussianProcess, size: np.ndarray) -> float:
+    """Median leave-one-out error of a process, over the sizes (n,) of the outcomes."""
+    return float(np.median(np.linalg.norm(process.leave_one_out(), axis=1) / size))

@@ -226,6 +226,11 @@ class GaussianProcess:
     centre_variance: float
     evidence: float
 
+    def leave_one_out(self) -> np.ndarray:
+        """Errors (n, k) of predicting each fitted outcome from the others."""
+        inverse = torch.cholesky_inverse(self.factor)
+        return (self.dual / inverse.diagonal()[:, None] * self.scale).numpy()
+
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (N, k) at inputs (N, f), without the noise of a new measurement."""
         inputs = torch.as_tensor(x)
