@@ -156,15 +156,6 @@ def test_ranges_of_strikes_are_checked() -> None:
         StrikeDistribution(spin=(1.0, -1.0))
 
 
-def test_links_of_a_chain_are_refused() -> None:
-    chain = """<mujoco><worldbody><geom name="f" type="plane" size="1 1 .1"/>
-    <body pos="0 0 1"><joint type="hinge"/><geom size=".1"/>
-    <body pos="0 0 .3"><joint type="hinge"/><geom name="tip" size=".1"/></body></body>
-    </worldbody></mujoco>"""
-    with pytest.raises(SceneError, match="link of a chain"):
-        _ = Scene(chain, "tip", "f").struck_body
-
-
 def test_includes_are_read(tmp_path) -> None:
     (tmp_path / "part.xml").write_text(
         '<mujoco><worldbody><geom name="wall" type="plane" size="1 1 1"/></worldbody></mujoco>'

@@ -43,7 +43,7 @@ _MODELS = "CLASHSIM_MODELS"  # variable that names a folder with the model of a 
 _POSITION_NOISE = 2e-4
 _ANGLE_NOISE = 2e-3
 _VELOCITY_NOISE = 2e-3
-_SPIN_NOISE = 0.02
+_ANGULAR_NOISE = 0.02
 _RELATIVE_NOISE = 0.005
 
 
@@ -190,6 +190,6 @@ def _add_noise(body: np.ndarray, rng: np.random.Generator) -> None:
 def _add_twist_noise(twist: np.ndarray, rng: np.random.Generator) -> None:
     """Add noise to twists, (n, 3) or (n, 6)."""
     count = 2 if twist.shape[1] == 3 else 3
-    for part, least in ((twist[:, :count], _VELOCITY_NOISE), (twist[:, count:], _SPIN_NOISE)):
+    for part, least in ((twist[:, :count], _VELOCITY_NOISE), (twist[:, count:], _ANGULAR_NOISE)):
         std = least + _RELATIVE_NOISE * np.abs(part).max(1, keepdims=True)
         part += rng.normal(0, 1, part.shape) * std

@@ -220,12 +220,10 @@ def bring_into_contact(scene: Scene, before: np.ndarray) -> tuple[Contact, np.nd
         before: (N, d), as in `Impacts`.
 
     Returns:
-        The contacts, and a copy of `before` with the pairs in contact; `touching` is false where
-        the surfaces do not close in on each other.
+        The contacts, and a copy of `before` with the pairs in contact.
     """
     contact, moved = advance_to_contact(scene, before)
-    contact.touching[:] &= _closing_speed(moved, contact) > 0
-    rows = np.flatnonzero(~contact.touching)
+    rows = np.flatnonzero(~contact.touching | (closing_speed(moved, contact) <= 0))
     if len(rows) == 0:
         return contact, moved
     distance, gap, _ = NearestPoints.of(scene, len(rows))(before[rows])
@@ -236,7 +234,7 @@ def bring_into_contact(scene: Scene, before: np.ndarray) -> tuple[Contact, np.nd
     direction = gap[order, nearest] * np.where(depth > 0, 1.0, -1.0)[:, None]
     back = float(depth.max()) + _CLEARANCE
     again, moved_again = advance_to_contact(scene, before[rows], direction, back=back)
-    again.touching[:] &= _closing_speed(moved_again, again) > 0
+    again.touching[:] &= closing_speed(moved_again, again) > 0
     found = rows[again.touching]
     for values, new_values in (
         (contact.point, again.point),
@@ -249,8 +247,16 @@ def bring_into_contact(scene: Scene, before: np.ndarray) -> tuple[Contact, np.nd
     return contact, moved
 
 
-def _closing_speed(before: np.ndarray, contact: Contact) -> np.ndarray:
-    """Speed (N,), m/s, at which surfaces close in on each other at their contacts."""
+def closing_speed(before: np.ndarray, contact: Contact) -> np.ndarray:
+    """Speed at which surfaces close in on each other at their contacts.
+
+    Args:
+        before: (N, d), as in `Impacts`, of touching bodies.
+        contact: Their contacts.
+
+    Returns:
+        (N,), m/s; negative where they part.
+    """
     motion = MotionBefore.of(before)
     velocity = motion.struck.velocity_at(contact.point) - motion.striker.velocity_at(contact.point)
     return -np.einsum("ni,ni->n", velocity, contact.normal)

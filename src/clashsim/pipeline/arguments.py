@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import platformdirs
 
 from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.extras import require
-from clashsim.core.scene import Scene
+from clashsim.core.scene import Scene, scene_params
 
 _SEED_LIMIT = 2**32  # numpy's legacy generators take seeds below this
 _FEWEST_SAMPLES = 100  # simulated strikes
@@ -39,6 +40,23 @@ def load_scene(
         raise SceneError(f"scene file {source!r} is not text") from None
     _ = scene.slots  # compiles the scene and looks up every parameter
     return scene
+
+
+def without_chosen_ground(scene: Scene, source: str) -> Scene:
+    """The scene for impacts that were recorded in space.
+
+    A ground that nobody named was chosen for bodies that slide on it; in space it is one of the
+    things that a body may touch.
+
+    Args:
+        scene: The scene.
+        source: What it was loaded from.
+    """
+    path = Path(source)
+    if scene.ground is None or not path.is_file() or path.with_suffix(".toml").exists():
+        return scene
+    in_space = replace(scene, ground=None)
+    return in_space.with_params(scene_params(in_space))
 
 
 def check_not_negative(**values: float) -> None:

@@ -38,6 +38,7 @@ from clashsim.pipeline.arguments import (
     check_samples,
     load_scene,
     model_cache,
+    without_chosen_ground,
 )
 from clashsim.pipeline.calibration_data import CalibrationData
 from clashsim.pipeline.recorded_impacts import read_recorded_impacts, split_impacts
@@ -163,6 +164,8 @@ def calibrate_run(
     if config.from_run is not None:
         compiled = with_prior_from(compiled, load(config.from_run).calibration)
     recorded = read_recorded_impacts(recording, compiled, config.known, notify)
+    if config.ground is None and not recorded.impacts.planar:
+        compiled = without_chosen_ground(compiled, scene)
     check_output_folder(out, overwrite=config.overwrite)
     data = split_impacts(
         recorded,

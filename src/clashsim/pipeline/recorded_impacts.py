@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from clashsim.core.contact_frame import ContactFrame, contact_frame
+from clashsim.core.contact_geometry import closing_speed
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.impacts import Impacts, listed_rows
 from clashsim.core.scene import Scene
@@ -152,7 +153,7 @@ def _usable(
     """The impacts whose bodies meet, and their contact frames; the others are named."""
     impacts = recorded.impacts
     frame = contact_frame(scene, impacts, strict=False)
-    meets = frame.contact.touching
+    meets = frame.contact.touching & (closing_speed(frame.before, frame.contact) > 0)
     if meets.all():
         return recorded, frame
     rows = np.flatnonzero(~meets)

@@ -36,6 +36,7 @@ from clashsim.sim.contact.problem import (
 from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactSimulator, rest_height
 
 _BATCH = 1024  # impacts that MuJoCo simulates at once
+_NEAR = 1e-3  # m: a body this close to another thing may touch it during an impact
 _NEARLY_NORMAL = 0.7  # of a coordinate of the normal, above which another axis gives a tangent
 # Arrays of a model that the solver reads, besides those of the scene's parameters.
 _FIELDS = (
@@ -188,8 +189,29 @@ class PairSolver:
         described = [part for part in parts if part is not None]
         if len(described) < len(parts):
             return none
-        covered = np.all([part.covered for part in described], axis=0)
+        covered = np.all([part.covered for part in described], axis=0) & ~self._crowded[rows]
         return _Surfaces(_in_contact_axes(described, touch), covered)
+
+    @cached_property
+    def _crowded(self) -> np.ndarray:
+        """Whether each struck body (N,) touches something else than its striker and the ground."""
+        scene = self.scene
+        model = scene.base
+        crowded = np.zeros(len(self.before), bool)
+        pairs = _other_pairs(scene)
+        if not pairs:
+            return crowded
+        qpos = np.tile(model.qpos0, (len(self.before), 1))
+        self._pair.poser.write(self.before, qpos)
+        data = mujoco.MjData(model)
+        for row in range(len(qpos)):
+            data.qpos[:] = qpos[row]
+            mujoco.mj_kinematics(model, data)
+            crowded[row] = any(
+                mujoco.mj_geomDistance(model, data, own, other, _NEAR, None) < _NEAR
+                for own, other in pairs
+            )
+        return crowded
 
     def _solve_directly(
         self, rows: np.ndarray, theta: np.ndarray, surfaces: _Surfaces, at: np.ndarray
@@ -258,6 +280,25 @@ def _is_plain(scene: Scene) -> bool:
         and all(int(model.pair_dim[pair]) in (3, 4) for pair in _pairs(scene))
         and not any(model.pair_margin[pair] for pair in _pairs(scene))
     )
+
+
+@lru_cache(maxsize=64)
+def _other_pairs(scene: Scene) -> list[tuple[int, int]]:
+    """Geoms of the struck body, each with a geom that is neither striker nor ground."""
+    model = scene.base
+    own_names = {struck for struck, _ in scene.strike_geoms}
+    known = {other for _, other in (*scene.strike_geoms, *scene.ground_geoms)}
+    pairs = []
+    for name in own_names:
+        own = model.geom(name)
+        for other in range(model.ngeom):
+            same_body = model.body_weldid[model.geom_bodyid[other]] == scene.struck_body.body
+            collide = (own.contype[0] & model.geom_conaffinity[other]) or (
+                model.geom_contype[other] & own.conaffinity[0]
+            )
+            if collide and not same_body and model.geom(other).name not in known:
+                pairs.append((int(own.id), other))
+    return pairs
 
 
 def _pairs(scene: Scene) -> list[int]:
