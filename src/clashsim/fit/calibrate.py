@@ -44,6 +44,8 @@ _NOISES = (0.02, 0.05, 0.1)
 # Log evidence is divided by this before it weighs prior scales: with ten impacts a difference of a
 # few nats is chance.
 _TEMPERATURE = 4.0
+# Nats by which constants alone must be better than fields: no real contact is the same everywhere.
+_CONSTANTS_MARGIN = 5.0
 _MIN_WEIGHT = 0.1  # relative to the most probable fit; fits of a lower weight are dropped
 # A posterior sample is dropped if its cost exceeds the median by more than _COST_MARGIN plus
 # _COST_DEVIATIONS median absolute deviations of the costs.
@@ -233,17 +235,17 @@ def calibrate(
     frame = frame or contact_frame(base.scene, impacts)
     scaling = InputScaling.of(base, frame, impacts.known)
     data = scaling.data(base, frame, impacts.known, impacts.after)
-    whole = theta_prior(base.scene, impacts.known)
+    priors = [theta_prior(base.scene, impacts.known)]
     contact = contact_prior(base.scene, impacts.known)
-    anchor = fit_constants(data, whole)
-    constants_scales = [replace(CONSTANTS_ONLY, noise=noise) for noise in _NOISES]
+    if not torch.equal(contact.std, priors[0].std):
+        priors.append(contact)
+    anchors = fit_constants(data, priors)
     plans = [
-        PlannedFit(scales, 1, whole, anchor)
-        for scales in (*(prior_scales or PRIOR_SCALES), *constants_scales)
+        PlannedFit(scales, 1, priors[0], anchors[0]) for scales in prior_scales or PRIOR_SCALES
     ]
-    if not torch.equal(contact.std, whole.std):
-        anchor = fit_constants(data, contact)
-        plans += [PlannedFit(scales, 1, contact, anchor) for scales in constants_scales]
+    for prior, anchor in zip(priors, anchors, strict=True):
+        for noise in _NOISES:
+            plans.append(PlannedFit(replace(CONSTANTS_ONLY, noise=noise), 1, prior, anchor))
     fits = fit_posteriors(data, plans, seed=seed)
     kept, weights = _weigh(fits)
     # Only the fits that the evidence supports get more samples than the most probable one.
@@ -271,7 +273,8 @@ def calibrate(
 
 def _weigh(fits: list[Posterior]) -> tuple[list[int], tuple[float, ...]]:
     """Indices of the fits that the evidence supports, best first, and their weights."""
-    evidence = np.array([fit.evidence for fit in fits])
+    margins = [_CONSTANTS_MARGIN if fit.scales.field == 0 else 0.0 for fit in fits]
+    evidence = np.array([fit.evidence for fit in fits]) - margins
     weights = np.exp((evidence - evidence.max()) / _TEMPERATURE)
     kept = [int(i) for i in np.argsort(-weights) if weights[i] > _MIN_WEIGHT]
     shares = weights[kept] / weights[kept].sum()

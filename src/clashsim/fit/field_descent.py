@@ -195,7 +195,7 @@ class FieldProblem:
         explained = (first_jacobian * torch.cholesky_solve(first_jacobian, whole_factor)).sum(0)
         variance = self.std.square() - self.std.pow(4) * explained
         linear_target = self._linear_target(at)[0]
-        loo_error, loo_median = _leave_one_out_error(whole_factor, linear_target, k)
+        loo_error, loo_median = _leave_one_out(whole_factor, linear_target, k)
         return FieldSolution(
             dual=dual,
             phi=at.phi,
@@ -255,19 +255,23 @@ class FieldProblem:
         Returns:
             Dual coefficients (M, N, p) and costs (M,).
         """
+        m = len(old)
         best = old.clone()
         best_cost = self._cost(old, at.miss, at.other_factor)
-        done = torch.zeros(len(old), dtype=torch.bool)
-        for step in _LINE_SEARCH:
-            trial = old + step * (new - old)
-            phi = self.mean[:, None] + apply_kernel(self._kernels[0], self.std, trial)
-            value, _ = yield PhysicsRequest(phi, with_jacobian=False)
-            miss = self.target - value / self.size[:, None]
-            cost = self._cost(trial, miss, at.other_factor)
-            take = (cost < best_cost) & ~done
-            best[take] = trial[take]
-            best_cost[take] = cost[take]
-            done |= take
+        done = torch.zeros(m, dtype=torch.bool)
+        # The whole step is nearly always taken; the shorter ones are tried in one call of physics.
+        for steps in (_LINE_SEARCH[:1], _LINE_SEARCH[1:]):
+            trials = [old + step * (new - old) for step in steps]
+            moves = [apply_kernel(self._kernels[0], self.std, trial) for trial in trials]
+            phi = torch.cat([self.mean[:, None] + move for move in moves])
+            values, _ = yield PhysicsRequest(phi, with_jacobian=False)
+            for trial, value in zip(trials, values.split(m), strict=True):
+                miss = self.target - value / self.size[:, None]
+                cost = self._cost(trial, miss, at.other_factor)
+                take = (cost < best_cost) & ~done
+                best[take] = trial[take]
+                best_cost[take] = cost[take]
+                done |= take
             if done.all():
                 break
         return best, best_cost
@@ -360,7 +364,7 @@ def _evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> 
     return float((outliers - fit - factor.diagonal().log().sum()).item())
 
 
-def _leave_one_out_error(factor: Tensor, target: Tensor, k: int) -> tuple[float, float]:
+def _leave_one_out(factor: Tensor, target: Tensor, k: int) -> tuple[float, float]:
     """Mean squared standardised error of leaving each impact out in turn, and its median size.
 
     They are exact for the linearised model.

@@ -108,18 +108,25 @@ class Posterior:
         )
 
 
-def fit_constants(data: FieldData, prior: ThetaPrior) -> Tensor:
-    """The most probable constant parameters (p,), by robust descents from several starts.
+def fit_constants(data: FieldData, priors: Sequence[ThetaPrior]) -> list[Tensor]:
+    """The most probable constant parameters (p,) for each prior, by descents from several starts.
 
     The first start is the prior's mean, the others are drawn from the prior.
 
     Args:
         data: The impacts.
-        prior: Of the parameters.
+        priors: Of the parameters.
 
     Returns:
-        Parameters (p,) on the unit scale, as differences from their nominal values.
+        For each prior parameters (p,) on the unit scale, as differences from nominal values.
     """
+    descents = [_begin_constants(data, prior) for prior in priors]
+    solutions = run_together(data.physics, descents)
+    return [solution.phi[int(solution.cost.argmin()), 0] for solution in solutions]
+
+
+def _begin_constants(data: FieldData, prior: ThetaPrior) -> Descent:
+    """The descents of `fit_constants` for one prior."""
     n = len(data.change)
     p = len(prior.std)
     size, target = _relative(data)
@@ -137,8 +144,7 @@ def fit_constants(data: FieldData, prior: ThetaPrior) -> Tensor:
     departures[0] = 0.0
     # All impacts have the same parameters here, so each has an equal part in the departure.
     begin = (departures / (n * prior.std))[:, None].expand(-1, n, -1)
-    (solution,) = run_together(data.physics, [problem.descend(begin, rounds=_CONSTANTS_ROUNDS)])
-    return solution.phi[int(solution.cost.argmin()), 0]
+    return problem.descend(begin, rounds=_CONSTANTS_ROUNDS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,7 +101,8 @@ def identify_by_gradient(
     scaling = InputScaling.of(base, frame, impacts.known)
     data = scaling.data(base, frame, impacts.known, impacts.after)
     prior = theta_prior(scene, impacts.known)
-    plan = PlannedFit(CONSTANTS_ONLY, starts, prior, fit_constants(data, prior))
+    (anchor,) = fit_constants(data, [prior])
+    plan = PlannedFit(CONSTANTS_ONLY, starts, prior, anchor)
     (found,) = fit_posteriors(data, [plan], seed=seed)
     order = np.argsort(found.cost.numpy())[:polish]
     centre = to_unit(scene.params, scene.nominal)
