@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from clashsim.commands.option_types import OutputPath, RunArgument
-from clashsim.commands.run_tables import unwritten_params
+from clashsim.commands.run_tables import unwritten_params, warn_if_unreliable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,6 +68,7 @@ def run(options: ExportOptions) -> None:
     write_folder(options.out, files | assets, overwrite=options.overwrite, kind="export")
     missing = unwritten_params(calibrated, edited)
     print(f"{', '.join(files)} written to {options.out}{missing}")
+    warn_if_unreliable(options.run)
     absolute = [name for name in scene.assets if PurePosixPath(name).is_absolute()]
     if absolute:
         print(f"files that the scene names by absolute paths are not in it: {', '.join(absolute)}")

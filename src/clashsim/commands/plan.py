@@ -16,6 +16,7 @@ from clashsim.commands.option_types import (
     OptionalPath,
     RunArgument,
 )
+from clashsim.commands.run_tables import warn_if_unreliable
 from clashsim.commands.shared import console, open_executor
 from clashsim.core.errors import ParamError
 from clashsim.core.progress import bar
@@ -108,6 +109,7 @@ def run(options: PlanOptions) -> None:
     result = plan_run(options.run, _pose_in_radians(options.target), config=_config(options))
     console().print(_table(result.plan, result.scene), markup=False)
     _print_warnings(result)
+    warn_if_unreliable(options.run)
     if options.out is not None:
         files = write_plan(result, options.out, overwrite=options.overwrite)
         print(f"{', '.join(files)} written to {options.out}")

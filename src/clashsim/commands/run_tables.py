@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clashsim.commands.shared import console
@@ -22,6 +23,7 @@ def print_run(
         metrics: Content of its metrics.json.
         slide: Content of its slide.json; None without a slide model.
     """
+    from clashsim.evaluate.conclusion import conclusion, is_reliable
     from clashsim.pipeline.run_report import value_units, warnings
     from clashsim.report import tables
 
@@ -48,6 +50,23 @@ def print_run(
         show(sentence, style="yellow")
     if "slide" in metrics:
         print(metrics["slide"]["words"])
+    verdict = conclusion(metrics)
+    if verdict is not None:
+        show(verdict, style="bold" if is_reliable(metrics) else "bold yellow")
+
+
+def warn_if_unreliable(folder: Path) -> None:
+    """Repeat what the calibration of a run concluded, where that speaks against using it.
+
+    Args:
+        folder: The run folder.
+    """
+    from clashsim.evaluate.conclusion import conclusion, is_reliable
+    from clashsim.fit.run_folder import read_notes
+
+    metrics = read_notes(folder)["metrics"]
+    if not is_reliable(metrics):
+        console().print(f"About this run: {conclusion(metrics)}", style="yellow", markup=False)
 
 
 def unwritten_params(run: CalibratedRun, edited: EditedMjcf) -> str:

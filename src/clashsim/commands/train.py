@@ -13,6 +13,7 @@ from clashsim.commands.option_types import (
     OutputPath,
     RunArgument,
 )
+from clashsim.commands.run_tables import warn_if_unreliable
 from clashsim.commands.shared import open_executor
 from clashsim.core.errors import ParamError
 from clashsim.core.progress import bar
@@ -100,6 +101,7 @@ def run(options: TrainOptions) -> None:
             f"{100 * notes['reached']:.1f} % of episodes, with a mean return of "
             f"{notes['return']:.2f}"
         )
+    warn_if_unreliable(options.run)
     print(f"next: clashsim evaluate {result.path} --route 1")
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from tyro.conf import arg
 
 from clashsim.commands.option_types import OptionalPath, RunArgument
+from clashsim.commands.run_tables import warn_if_unreliable
 from clashsim.core.errors import ClashError, DataError, ParamError
 from clashsim.core.extras import require
 
@@ -187,6 +188,7 @@ def viewer_session(
 
     calibrated = load(folder)
     notes = read_notes(folder)
+    warn_if_unreliable(folder)
     routes = dict(ROUTES)
     if route is not None:
         routes = {route: load_route(route), **ROUTES}

@@ -10,6 +10,7 @@ import numpy as np
 
 from clashsim.core.contact_frame import inertia
 from clashsim.core.impacts import after_columns
+from clashsim.evaluate.conclusion import conclusion
 from clashsim.evaluate.data_efficiency import DataEfficiency
 from clashsim.evaluate.holdout import HeldOutPredictions
 from clashsim.evaluate.rest_poses import compare_rest_poses
@@ -146,9 +147,11 @@ def _judged_impacts(findings: RunFindings) -> dict[str, Any]:
 
 
 def _notes(findings: RunFindings) -> list[str]:
-    """Sentences for the page: warnings, what was found and left out, and on the slide model."""
+    """Sentences for the page: conclusion, warnings, what was left out, and on the slide model."""
     metrics = findings.metrics
-    notes = warnings(findings.calibration, metrics)
+    sentence = conclusion(metrics)
+    notes = [] if sentence is None else [sentence]
+    notes += warnings(findings.calibration, metrics)
     notes += metrics.get("segmented", [])
     notes += metrics.get("left_out", [])
     if "slide" in metrics:
