@@ -50,9 +50,9 @@ def print_run(
         show(sentence, style="yellow")
     if "slide" in metrics:
         print(metrics["slide"]["words"])
-    verdict = conclusion(metrics)
-    if verdict is not None:
-        show(verdict, style="bold" if is_reliable(metrics) else "bold yellow")
+    result = conclusion(metrics)
+    if result is not None:
+        show(result, style="bold" if is_reliable(metrics) else "bold yellow")
 
 
 def warn_if_unreliable(folder: Path) -> None:

@@ -255,7 +255,7 @@ class Impacts:
         is_unchanged = np.abs(self.after - self.twist).max(1) == 0
         found = {
             "hold NaN or infinite values": not_finite,
-            "have no motion before contact (all velocities are zero)": is_still & ~not_finite,
+            "have no velocity before contact, so nothing moves": is_still & ~not_finite,
             "have a struck body whose velocity does not change, so nothing was hit": is_unchanged
             & ~is_still,
         }

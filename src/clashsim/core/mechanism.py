@@ -7,6 +7,7 @@ joints than a pose needs, recorded poses that are close to each other get config
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
 
 import mujoco
@@ -27,7 +28,10 @@ _DAMPING = 1e-4  # m/rad, of the least-squares steps
 _LARGEST_STEP = 0.3  # rad or m, of a joint in one iteration
 _REACHED = 5e-3  # m and rad times `_ROTATION_LENGTH`: nearer poses count as reached
 _SMALLEST_RESPONSE = 1e-8  # relative singular value below which a body cannot move in a direction
+_SQUARE = 1e-6  # m, and difference of cosines, between axes that are taken to be at right angles
 _MAX_KEPT = 200_000  # configurations
+_GRID = 0.05  # m, and
+_ANGLE_GRID = 0.2  # rad: distance of poses at which the search for others begins
 
 
 class Mechanism:
@@ -51,6 +55,7 @@ class Mechanism:
         self.qvel = np.concatenate(jacobian_columns)
         self.reference = np.array(model.key_qpos[0] if model.nkey else model.qpos0)
         self._kept: dict[bytes, np.ndarray] = {}
+        self._own = threading.local()
 
     @cached_property
     def tree(self) -> np.ndarray:
@@ -86,12 +91,12 @@ class Mechanism:
                 return None
         return normal
 
-    def at(self, qpos: np.ndarray, qvel: np.ndarray | None = None) -> mujoco.MjData:
-        """Kinematics and mass matrix at a configuration (nq,), with velocities (nv,) if given."""
-        data = mujoco.MjData(self.model)
+    def at(self, qpos: np.ndarray) -> mujoco.MjData:
+        """Kinematics at a configuration (nq,); the calling thread's next call overwrites them."""
+        data = getattr(self._own, "data", None)
+        if data is None:
+            data = self._own.data = mujoco.MjData(self.model)
         data.qpos[:] = qpos
-        if qvel is not None:
-            data.qvel[:] = qvel
         mujoco.mj_kinematics(self.model, data)
         mujoco.mj_comPos(self.model, data)
         return data
@@ -115,13 +120,16 @@ class Mechanism:
         Raises:
             DataError: The joints cannot bring the body there.
         """
+        if self._stage is not None:
+            return self._on_stage(self._stage, position, rotation)
         found = np.empty((len(position), len(self.qpos)))
         for row in range(len(position)):
             key = position[row].tobytes() + rotation[row].tobytes()
             if key not in self._kept:
                 if len(self._kept) >= _MAX_KEPT:
                     self._kept.clear()
-                self._kept[key] = self._solve(position[row], rotation[row])
+                begin = self._near(position[row], rotation[row])
+                self._kept[key] = self._solve(position[row], rotation[row], begin)
             found[row] = self._kept[key]
         return found
 
@@ -130,6 +138,11 @@ class Mechanism:
 
         Those of least norm where there are several; where there are none, those that come closest.
         """
+        if self._stage is not None:
+            rates = linear @ self._stage.T
+            if self._kind(self.joints[-1]) == _HINGE:
+                rates[:, -1] = angular @ self._stage[-1]
+            return rates
         rates = np.empty((len(linear), len(self.qvel)))
         for row in range(len(linear)):
             jacobian = self.jacobian(self.at(self.full(coordinates[row])))[:, self.qvel]
@@ -159,9 +172,63 @@ class Mechanism:
     def _kind(self, joint: int) -> int:
         return int(self.model.jnt_type[joint])
 
-    def _solve(self, position: np.ndarray, rotation: np.ndarray) -> np.ndarray:
-        """Coordinates for one pose, by damped least squares within the limits of the joints."""
-        qpos = self.reference.copy()
+    @cached_property
+    def _reference_rotation(self) -> np.ndarray:
+        """Orientation (3, 3) of the body at the reference configuration."""
+        return self.at(self.reference).xmat[self.body].reshape(3, 3).copy()
+
+    @cached_property
+    def _stage(self) -> np.ndarray | None:
+        """Axes (j, 3) of the joints where they are slides, then a hinge through the body's origin.
+
+        All at right angles, as the stages of a table; None for other joints. Such joints need no
+        search, and URDF has one for each of a body's directions.
+        """
+        kinds = [self._kind(joint) for joint in self.joints]
+        if kinds[:-1] != [_SLIDE] * (len(kinds) - 1) or kinds[-1] not in (_SLIDE, _HINGE):
+            return None
+        data = self.at(self.reference)
+        axes = data.xaxis[self.joints].copy()
+        is_square = np.allclose(axes @ axes.T, np.eye(len(axes)), atol=_SQUARE)
+        offset = data.xanchor[self.joints[-1]] - data.xpos[self.body]
+        is_centred = kinds[-1] == _SLIDE or np.abs(offset).max() < _SQUARE
+        return axes if is_square and is_centred else None
+
+    def _on_stage(self, axes: np.ndarray, position: np.ndarray, rotation: np.ndarray) -> np.ndarray:
+        """`coordinates` for joints with given axes of `_stage`."""
+        moved = position - self.at(self.reference).xpos[self.body]
+        coordinates = self.reference[self.qpos] + moved @ axes.T
+        if self._kind(self.joints[-1]) == _HINGE:
+            turn = Rotation.from_matrix(rotation @ self._reference_rotation.T).as_rotvec()
+            coordinates[:, -1] = self.reference[self.qpos[-1]] + turn @ axes[-1]
+        return coordinates
+
+    def _near(self, position: np.ndarray, rotation: np.ndarray) -> np.ndarray:
+        """The model's qpos (nq,) for a pose on a coarse grid, which is near the given one.
+
+        Poses that hardly differ, as those of one impact in a calibration, begin at the same.
+        """
+        near = np.round(position / _GRID) * _GRID
+        turn = Rotation.from_matrix(
+            rotation @ self.at(self.reference).xmat[self.body].reshape(3, 3).T
+        )
+        coarse = np.round(turn.as_rotvec() / _ANGLE_GRID) * _ANGLE_GRID
+        key = b"near" + near.tobytes() + coarse.tobytes()
+        if key not in self._kept:
+            reference = self.at(self.reference).xmat[self.body].reshape(3, 3).copy()
+            wanted = Rotation.from_rotvec(coarse).as_matrix() @ reference
+            try:
+                self._kept[key] = self._solve(near, wanted, self.reference)
+            except DataError:  # the given pose may still be within reach
+                self._kept[key] = self.reference[self.qpos]
+        return self.full(self._kept[key])
+
+    def _solve(self, position: np.ndarray, rotation: np.ndarray, begin: np.ndarray) -> np.ndarray:
+        """Coordinates for one pose, by damped least squares within the limits of the joints.
+
+        The search begins at the model's qpos `begin` (nq,).
+        """
+        qpos = begin.copy()
         error = np.zeros(6)
         for _ in range(_ITERATIONS):
             data = self.at(qpos)

@@ -46,8 +46,12 @@ TEMPER = 0.3
 _MIN_SIZE = 0.02
 _SMOOTHING = 1e-5  # added to the kernel's diagonal when it is inverted
 _CONSTANTS_NOISE = 0.1  # relative noise with which `fit_constants` fits
-_CONSTANTS_ROUNDS = 8  # of Gauss-Newton
-_CONSTANTS_STARTS = 8
+# Starts of `fit_constants`, rounds of Gauss-Newton of all of them, how many of them are followed
+# further, and rounds of these.
+_CONSTANTS_STARTS = 12
+_FIRST_ROUNDS = 2
+_FOLLOWED_STARTS = 3
+_CONSTANTS_ROUNDS = 6
 _POSTERIOR_ROUNDS = 6  # of Gauss-Newton
 _SIZE_RATIO_RANGE = (0.5, 2.0)  # of the predicted outcome over the observed one
 
@@ -120,31 +124,45 @@ def fit_constants(data: FieldData, priors: Sequence[ThetaPrior]) -> list[Tensor]
     Returns:
         For each prior parameters (p,) on the unit scale, as differences from nominal values.
     """
-    descents = [_begin_constants(data, prior) for prior in priors]
+    n = len(data.change)
+    begins = [_random_starts(prior, n) for prior in priors]
+    descents = [
+        _constants_problem(data, prior, len(begin)).descend(begin, rounds=_FIRST_ROUNDS)
+        for prior, begin in zip(priors, begins, strict=True)
+    ]
+    solutions = run_together(data.physics, descents)
+    # Only the most promising starts are followed to their end.
+    descents = []
+    for prior, solution in zip(priors, solutions, strict=True):
+        best = solution.cost.argsort()[:_FOLLOWED_STARTS]
+        problem = _constants_problem(data, prior, len(best))
+        descents.append(problem.descend(solution.dual[best], rounds=_CONSTANTS_ROUNDS))
     solutions = run_together(data.physics, descents)
     return [solution.phi[int(solution.cost.argmin()), 0] for solution in solutions]
 
 
-def _begin_constants(data: FieldData, prior: ThetaPrior) -> Descent:
-    """The descents of `fit_constants` for one prior."""
-    n = len(data.change)
-    p = len(prior.std)
+def _constants_problem(data: FieldData, prior: ThetaPrior, m: int) -> FieldProblem:
+    """The fit of constants alone, from m starts."""
     size, target = _relative(data)
-    problem = FieldProblem(
+    return FieldProblem(
         data=data,
-        target=target.expand(_CONSTANTS_STARTS, -1, -1),
+        target=target.expand(m, -1, -1),
         size=size,
-        mean=prior.mean.expand(_CONSTANTS_STARTS, p),
+        mean=prior.mean.expand(m, -1),
         std=prior.std,
         scales=replace(CONSTANTS_ONLY, noise=_CONSTANTS_NOISE),
-        ratio=torch.ones(_CONSTANTS_STARTS, n, dtype=torch.float64),
+        ratio=torch.ones(m, len(size), dtype=torch.float64),
     )
+
+
+def _random_starts(prior: ThetaPrior, n: int) -> Tensor:
+    """Dual coefficients (M, n, p) of starts: the prior's mean, and draws from it."""
     generator = torch.Generator().manual_seed(0)
-    departures = torch.randn(_CONSTANTS_STARTS, p, generator=generator, dtype=torch.float64)
+    shape = (_CONSTANTS_STARTS, len(prior.std))
+    departures = torch.randn(shape, generator=generator, dtype=torch.float64)
     departures[0] = 0.0
     # All impacts have the same parameters here, so each has an equal part in the departure.
-    begin = (departures / (n * prior.std))[:, None].expand(-1, n, -1)
-    return problem.descend(begin, rounds=_CONSTANTS_ROUNDS)
+    return (departures / (n * prior.std))[:, None].expand(-1, n, -1)
 
 
 @dataclass(frozen=True, eq=False)

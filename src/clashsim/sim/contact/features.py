@@ -398,29 +398,39 @@ def _reach_on_polytope(
     normals = surface.face_normals
     gaps = surface.face_offsets - local @ normals.T
     on_face = np.abs(gaps) < _ON_FACE
-    reach = np.full(len(local), np.inf)
-    for row in range(len(local)):
-        own = normals[on_face[row]]
-        others, distance = normals[~on_face[row]], gaps[row, ~on_face[row]]
-        # To the faces beyond, within the face or along the edge that is touched.
-        if len(own) == 1:
-            rates = np.linalg.norm(others - np.outer(others @ own[0], own[0]), axis=1)
-        elif len(own) == 2:
-            edge = np.cross(own[0], own[1])
-            rates = np.abs(others @ edge) / np.linalg.norm(edge)
-        else:
-            rates = np.zeros(len(others))
-        reach[row] = np.min(distance / np.maximum(rates, _MIN_RATE), initial=np.inf)
-        if len(own) == 2:  # onto one of the two faces
-            turn = np.arccos(np.clip(own @ direction[row], -1, 1)).min()
-            reach[row] = min(reach[row], radius * turn)
-        elif len(own) > 2:  # onto one of the edges, which lie between two faces each
-            first, second = np.triu_indices(len(own), 1)
-            between = np.cross(own[first], own[second])
-            between /= np.maximum(np.linalg.norm(between, axis=1, keepdims=True), _MIN_RATE)
-            turn = np.arcsin(np.clip(np.abs(between @ direction[row]), 0, 1)).min()
-            reach[row] = min(reach[row], radius * turn)
+    count = on_face.sum(1)
+    # The first two faces that are touched; the same one twice on a face.
+    ranked = np.argsort(~on_face, axis=1, kind="stable")
+    first = normals[ranked[:, 0]]
+    second = np.where((count > 1)[:, None], normals[ranked[:, 1]], first)
+    edge = np.cross(first, second)
+    edge /= np.maximum(np.linalg.norm(edge, axis=1, keepdims=True), _MIN_RATE)
+    # How fast the other faces are neared, within the face or along the edge that is touched.
+    cosine = first @ normals.T
+    within_face = np.sqrt(np.maximum(1 - cosine**2, 0.0))
+    along_edge = np.abs(edge @ normals.T)
+    rates = np.where((count == 1)[:, None], within_face, along_edge)
+    distance = np.where(on_face, np.inf, gaps / np.maximum(rates, _MIN_RATE))
+    reach = np.where(count > 2, np.inf, distance.min(1, initial=np.inf))
+    # From an edge onto one of its faces; from a vertex onto one of the edges between its faces.
+    for row in np.flatnonzero(count > 1):
+        reach[row] = min(reach[row], radius * _turn_left(normals[on_face[row]], direction[row]))
     return reach
+
+
+def _turn_left(faces: np.ndarray, direction: np.ndarray) -> float:
+    """Angle (rad) by which a ball at an edge or vertex may turn about it before it leaves it.
+
+    Args:
+        faces: (2 or more, 3), normals of the faces that meet there.
+        direction: (3,), unit vector to the ball's centre.
+    """
+    if len(faces) == 2:
+        return float(np.arccos(np.clip(faces @ direction, -1, 1)).min())
+    first, second = np.triu_indices(len(faces), 1)
+    between = np.cross(faces[first], faces[second])
+    between /= np.maximum(np.linalg.norm(between, axis=1, keepdims=True), _MIN_RATE)
+    return float(np.arcsin(np.clip(np.abs(between @ direction), 0, 1)).min())
 
 
 def _of_faces(pair: PosedPair) -> Features:
