@@ -283,6 +283,7 @@ PLAIN = (
     '<mujoco><worldbody><geom name="floor" type="plane" size="1 1 .1"/>'
     '<body><freejoint/><geom name="ball" size=".1"/></body></worldbody></mujoco>'
 )
+OTHER = '<body name="other"><freejoint/><geom size=".1"/></body></worldbody>'
 PAIR = 'struck = "ball"\nstriker = "floor"'
 PARAM = f'{PAIR}\n[[param]]\nname="f"\nnominal=1\nlow=0\nhigh=2\n'
 
@@ -290,7 +291,7 @@ PARAM = f'{PAIR}\n[[param]]\nname="f"\nnominal=1\nlow=0\nhigh=2\n'
 @pytest.mark.parametrize(
     ("xml", "settings", "sentence"),
     [
-        (PLAIN, "", "does not say which geoms collide"),
+        (PLAIN.replace("</worldbody>", OTHER), "", "which geom is struck is not clear"),
         (PLAIN, 'struck = "bal"\nstriker = "floor"', "did you mean ball"),
         (PLAIN, 'struck = "ball"\nstriker = "ball"', "two different geoms"),
         (
@@ -335,7 +336,7 @@ def test_bad_scenes(here, capsys, xml, settings, sentence):
         (["calibrate", "puck", "nan.csv", "-o", "run"], "impacts 3"),
         (["calibrate", "puck", "still.csv", "-o", "run"], "nothing moves"),
         (["calibrate", "puck", "same.csv", "-o", "run"], "identical"),
-        (["calibrate", "puck", "away.csv", "-o", "run"], "do not meet"),
+        (["calibrate", "puck", "away.csv", "-o", "run"], "do the bodies meet"),
         (["calibrate", "puck", "impacts.csv", "-o", "file"], "not a folder"),
         (["calibrate", "puck", "impacts.csv", "-o", "run", "--hold-out", "1.5"], "below 1"),
         (["calibrate", "puck", "impacts.csv", "-o", "run", "--samples", "0"], "at least 100"),

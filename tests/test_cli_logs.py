@@ -178,7 +178,7 @@ def test_findings_that_stop_are_shown_and_can_be_accepted(capsys):
         ),
         (
             ["segment", "trials.safetensors", "--scene", "bare.xml", "-o", "i.csv"],
-            "does not say which geoms",
+            "is not clear",
         ),
         (
             [

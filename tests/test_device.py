@@ -309,6 +309,7 @@ def test_the_command_trains_on_a_device(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(
         sys.modules, "stable_baselines3", None
     )  # the training library is not asked for
+    monkeypatch.setattr("clashsim.commands.train.warn_if_unreliable", lambda run: None)
     line = [
         "train",
         "run",

@@ -180,12 +180,3 @@ def test_added_pair_changes_no_trajectory() -> None:
         mujoco.mj_step(model, data, 400)
         ends.append(data.qpos.copy())
     assert abs(ends[0][0]) > 1e-3 and np.allclose(ends[0], ends[1], atol=1e-9)
-
-
-def test_a_mocap_striker_is_refused():
-    xml = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 .1"/>
-      <body pos="0 0 .02"><freejoint/><geom name="b" type="box" size=".03 .03 .02"/></body>
-      <body mocap="true" pos="-.2 0 .02"><geom name="m" type="sphere" size=".01"/></body>
-      </worldbody></mujoco>"""
-    with pytest.raises(SceneError, match="mocap"):
-        _ = Scene(xml, "b", "m", ground="floor").striker_body

@@ -22,6 +22,7 @@ from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row, optional
 from clashsim.bench.stranger_scenes import StrangerScene, hidden_model, record, stranger_scenes
 from clashsim.core.contact_frame import contact_frame, inertia
+from clashsim.core.files import write_flushed
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import write_impacts
@@ -110,10 +111,9 @@ def _calibrated(
 ) -> tuple[CalibratedRun, float, int]:
     """The run that the command writes, the seconds it takes, and the impacts it leaves out."""
     path = folder / f"scene{scene.suffix}"
-    path.write_text(scene.xml)
+    write_flushed(path, scene.xml.encode())
     for name, content in scene.assets.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+        write_flushed(folder / name, content)
     recording = folder / "impacts.csv"
     write_impacts(recording, impacts)
     start = time.perf_counter()

@@ -54,8 +54,12 @@ def free_from_mocap(spec: mujoco.MjSpec, geoms: Iterable[str]) -> None:
     """
     wanted = set(geoms)
     for geom in spec.geoms:
+        if geom.name not in wanted:
+            continue
         body = geom.parent
-        if geom.name not in wanted or not body.mocap:
+        while body.name != "world" and not body.mocap:
+            body = body.parent
+        if not body.mocap:
             continue
         body.mocap = False
         body.add_freejoint()

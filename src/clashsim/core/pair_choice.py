@@ -17,6 +17,7 @@ from clashsim.core.errors import SceneError
 _LEVEL_COSINE = 0.99  # between gravity and the normal of a geom on which bodies can lie
 _RESTING_GAP = 5e-3  # m: a body this close above a flat geom lies on it
 _MAX_LISTED = 6  # names in an error message
+_ROLES = {"struck": "is struck", "striker": "strikes"}
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class _Bodies:
             names = [self._model.body(body).name or f"body {body}" for body in bodies]
             listed = f" ({', '.join(names[:_MAX_LISTED])})" if names else ""
             raise SceneError(
-                f"which geom is the {role} is not clear, since {found}{listed}: give --{role}"
+                f"which geom {_ROLES[role]} is not clear, since {found}{listed}: give --{role}"
             )
         return str(self._model.geom(self._geoms[bodies[0]][0]).name)
 
@@ -122,9 +123,7 @@ class _Bodies:
             return (others or fixed)[0]
         found = f"there are {len(fixed)} that stand still" if fixed else "nothing else can collide"
         listed = f" ({', '.join(fixed[:_MAX_LISTED])})" if fixed else ""
-        raise SceneError(
-            f"which geom is the striker is not clear, since {found}{listed}: give --striker"
-        )
+        raise SceneError(f"which geom strikes is not clear, since {found}{listed}: give --striker")
 
     def ground(self, body: int | None) -> str | None:
         """The flat geom that stands still and on which a free body lies, if any."""
