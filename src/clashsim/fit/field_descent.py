@@ -255,24 +255,25 @@ class FieldProblem:
         Returns:
             Dual coefficients (M, N, p) and costs (M,).
         """
-        m = len(old)
         best = old.clone()
         best_cost = self._cost(old, at.miss, at.other_factor)
-        done = torch.zeros(m, dtype=torch.bool)
+        pending = torch.arange(len(old))
         # The whole step is nearly always taken; the shorter ones are tried in one call of physics.
         for steps in (_LINE_SEARCH[:1], _LINE_SEARCH[1:]):
-            trials = [old + step * (new - old) for step in steps]
+            trials = [old[pending] + step * (new - old)[pending] for step in steps]
             moves = [apply_kernel(self._kernels[0], self.std, trial) for trial in trials]
-            phi = torch.cat([self.mean[:, None] + move for move in moves])
+            phi = torch.cat([self.mean[pending, None] + move for move in moves])
             values, _ = yield PhysicsRequest(phi, with_jacobian=False)
-            for trial, value in zip(trials, values.split(m), strict=True):
-                miss = self.target - value / self.size[:, None]
-                cost = self._cost(trial, miss, at.other_factor)
-                take = (cost < best_cost) & ~done
-                best[take] = trial[take]
-                best_cost[take] = cost[take]
-                done |= take
-            if done.all():
+            taken = torch.zeros(len(pending), dtype=torch.bool)
+            for trial, value in zip(trials, values.split(len(pending)), strict=True):
+                miss = self.target[pending] - value / self.size[:, None]
+                cost = self._cost(trial, miss, at.other_factor[pending])
+                take = (cost < best_cost[pending]) & ~taken
+                best[pending[take]] = trial[take]
+                best_cost[pending[take]] = cost[take]
+                taken |= take
+            pending = pending[~taken]
+            if len(pending) == 0:
                 break
         return best, best_cost
 
