@@ -115,3 +115,4 @@ def quick_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trust_map, "_NUM_STRIKES", 64)
     monkeypatch.setattr(advice, "_CANDIDATES", 32)
     monkeypatch.setattr(data_efficiency, "_NUM_SUBSETS", 1)
+    monkeypatch.setattr(data_efficiency, "_SIZES", (3, 5))
