@@ -26,7 +26,9 @@ _TOLERANCE = 1e-10  # m, and rad times `_ROTATION_LENGTH`
 _ROTATION_LENGTH = 0.1  # m: an error of one radian counts like one of this many metres
 _DAMPING = 1e-4  # m/rad, of the least-squares steps
 _LARGEST_STEP = 0.3  # rad or m, of a joint in one iteration
-_REACHED = 5e-3  # m and rad times `_ROTATION_LENGTH`: nearer poses count as reached
+# m, and rad times `_ROTATION_LENGTH`: nearer poses count as reached. In a plane, height and tilt of
+# a tool are not recorded, and those of the reference may be a little out of reach.
+_REACHED = 5e-2
 _SMALLEST_RESPONSE = 1e-8  # relative singular value below which a body cannot move in a direction
 _SQUARE = 1e-6  # m, and difference of cosines, between axes that are taken to be at right angles
 _MAX_KEPT = 200_000  # configurations

@@ -46,6 +46,7 @@ _NOISES = (0.02, 0.05, 0.1)
 _TEMPERATURE = 4.0
 # Nats by which constants alone must be better than fields: no real contact is the same everywhere.
 _CONSTANTS_MARGIN = 5.0
+_MAX_FITS = 3  # that are averaged
 _MIN_WEIGHT = 0.1  # relative to the most probable fit; fits of a lower weight are dropped
 # A posterior sample is dropped if its cost exceeds the median by more than _COST_MARGIN plus
 # _COST_DEVIATIONS median absolute deviations of the costs.
@@ -276,7 +277,8 @@ def _weigh(fits: list[Posterior]) -> tuple[list[int], tuple[float, ...]]:
     margins = [_CONSTANTS_MARGIN if fit.scales.field == 0 else 0.0 for fit in fits]
     evidence = np.array([fit.evidence for fit in fits]) - margins
     weights = np.exp((evidence - evidence.max()) / _TEMPERATURE)
-    kept = [int(i) for i in np.argsort(-weights) if weights[i] > _MIN_WEIGHT]
+    best = np.argsort(-weights)[:_MAX_FITS]
+    kept = [int(i) for i in best if weights[i] > _MIN_WEIGHT]
     shares = weights[kept] / weights[kept].sum()
     return kept, tuple(map(float, shares))
 

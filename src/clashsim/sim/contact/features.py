@@ -32,6 +32,7 @@ _SAME_LEVEL = 1e-4  # bounding radii by which points on one level differ in heig
 _MAX_LEVELS = 3  # above the lowest: with more of them a body is rounded
 _SAME_DIRECTION = 1e-9  # largest difference of unit vectors that are taken to be equal
 _FAR = 10.0  # bounding radii
+_SMOOTH_COSINE = 0.97  # between normals of faces that make up a rounded surface
 _MIN_RATE = 1e-9  # so that nothing is divided by zero
 _MIN_LENGTH = 1e-12  # m: nearest points closer than this give no normal
 _ON_FACE = 2e-5  # m: a contact point this close to a face lies on it
@@ -410,7 +411,9 @@ def _reach_on_polytope(
     within_face = np.sqrt(np.maximum(1 - cosine**2, 0.0))
     along_edge = np.abs(edge @ normals.T)
     rates = np.where((count == 1)[:, None], within_face, along_edge)
-    distance = np.where(on_face, np.inf, gaps / np.maximum(rates, _MIN_RATE))
+    # A face that continues the one that is touched, as on a rounded mesh, makes no difference.
+    continues = (count == 1)[:, None] & (cosine > _SMOOTH_COSINE)
+    distance = np.where(on_face | continues, np.inf, gaps / np.maximum(rates, _MIN_RATE))
     reach = np.where(count > 2, np.inf, distance.min(1, initial=np.inf))
     # From an edge onto one of its faces; from a vertex onto one of the edges between its faces.
     for row in np.flatnonzero(count > 1):
@@ -425,6 +428,8 @@ def _turn_left(faces: np.ndarray, direction: np.ndarray) -> float:
         faces: (2 or more, 3), normals of the faces that meet there.
         direction: (3,), unit vector to the ball's centre.
     """
+    if (faces @ faces.T).min() > _SMOOTH_COSINE:
+        return np.inf
     if len(faces) == 2:
         return float(np.arccos(np.clip(faces @ direction, -1, 1)).min())
     first, second = np.triu_indices(len(faces), 1)
