@@ -286,7 +286,8 @@ class Scene:
         rotation = data.geom_xmat[index].reshape(3, 3)
         box = self.base.geom_aabb[index]
         centre = data.geom_xpos[index] + rotation @ box[:3]
-        return float(centre @ normal), float(np.abs(rotation.T @ normal) @ box[3:])
+        half = float(np.abs(rotation.T @ normal) @ box[3:])
+        return float(centre @ normal), min(half, float(self.base.geom_rbound[index]))
 
     @cached_property
     def plane(self) -> np.ndarray | None:
