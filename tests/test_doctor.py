@@ -11,6 +11,7 @@ from clashsim.commands import doctor
 from clashsim.commands.self_test import SelfTest
 
 
+@pytest.mark.slow
 def test_all_is_well(capsys):
     assert cli.main(["doctor"]) == 0
     out, err = capsys.readouterr()

@@ -43,6 +43,7 @@ def recording(tmp_path, monkeypatch, puck) -> Path:
     return tmp_path / "impacts.csv"
 
 
+@pytest.mark.slow
 def test_calibrate_run_writes_what_the_command_writes(recording, capsys):
     config = clashsim.CalibrationConfig(hold_out=0.5, overwrite=True)
     result = clashsim.calibrate_run("puck", "impacts.csv", "run", config=config)

@@ -191,6 +191,7 @@ def test_parameters_reach_all_parts_of_a_body():
     np.testing.assert_allclose(model.pair_solref, [[-3e5, -200.0]] * 2)
 
 
+@pytest.mark.slow
 def test_a_scene_of_a_stranger_is_calibrated_better_than_by_default_values():
     rows = scenes.run(BenchOptions(quick=True, sets=["ellipsoid tossed"]))
     found = {row["method"]: row["accuracy_0.1"] for row in rows}
