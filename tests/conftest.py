@@ -24,7 +24,7 @@ LONGEST = (
     "test_cli_plan",
     "test_pipeline",
     "test_contact_solver",
-    "test_stranger",
+    "test_user_scenes",
     "test_hybrid",
     "test_mjx_striker",
     "test_lab",

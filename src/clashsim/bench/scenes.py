@@ -20,7 +20,7 @@ from scipy.spatial.transform import Rotation
 
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row, optional
-from clashsim.bench.stranger_scenes import StrangerScene, hidden_model, record, stranger_scenes
+from clashsim.bench.user_scenes import UserScene, hidden_model, record, user_scenes
 from clashsim.core.contact_frame import contact_frame, inertia
 from clashsim.core.files import write_flushed
 from clashsim.core.impacts import Impacts
@@ -63,7 +63,7 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
     wanted = options.sets or (_QUICK_SETS if options.quick else None)
     scenes = [
         scene
-        for scene in stranger_scenes(None if folder is None else Path(folder))
+        for scene in user_scenes(None if folder is None else Path(folder))
         if wanted is None or scene.name in wanted
     ]
     with options.progress("scenes", len(scenes)) as advance:
@@ -75,7 +75,7 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
     return rows
 
 
-def _rows(scene: StrangerScene, options: BenchOptions) -> list[Row]:
+def _rows(scene: UserScene, options: BenchOptions) -> list[Row]:
     """Rows of all methods for one scene."""
     errors: dict[str, list[np.ndarray]] = {}
     figures: dict[str, Any] = {"seconds": 0.0, "left_out": 0}
@@ -107,7 +107,7 @@ def _rows(scene: StrangerScene, options: BenchOptions) -> list[Row]:
 
 
 def _calibrated(
-    scene: StrangerScene, impacts: Impacts, folder: Path, seed: int
+    scene: UserScene, impacts: Impacts, folder: Path, seed: int
 ) -> tuple[CalibratedRun, float, int]:
     """The run that the command writes, the seconds it takes, and the impacts it leaves out."""
     path = folder / f"scene{scene.suffix}"
@@ -153,7 +153,7 @@ def _predict(
 
 
 def _noisy(
-    scene: StrangerScene, before: np.ndarray, after: np.ndarray, rng: np.random.Generator
+    scene: UserScene, before: np.ndarray, after: np.ndarray, rng: np.random.Generator
 ) -> Impacts:
     """What was recorded of n impacts: motion in a plane or in space, with noise."""
     bodies = [before[:, :13], before[:, 13:]]

@@ -110,14 +110,7 @@ class Mechanism:
         return jacobian
 
     def coordinates(self, position: np.ndarray, rotation: np.ndarray) -> np.ndarray:
-        """Find the coordinates of the joints for poses of the body.
-
-        Args:
-            position: (n, 3), m, of the body's origin, world.
-            rotation: (n, 3, 3), orientation, body to world axes.
-
-        Returns:
-            Entries of qpos, (n, len(self.qpos)).
+        """Find coordinates (n, len(self.qpos)) of the joints for poses; see `Mobility.coordinates`.
 
         Raises:
             DataError: The joints cannot bring the body there.

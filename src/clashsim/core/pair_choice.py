@@ -22,10 +22,10 @@ _ROLES = {"struck": "is struck", "striker": "strikes"}
 
 @dataclass(frozen=True)
 class PairChoice:
-    """Names of the geoms that collide, and of the ground if any; None where it is not clear."""
+    """Names of the geoms that collide, and of the ground; None without a ground."""
 
-    struck: str | None
-    striker: str | None
+    struck: str
+    striker: str
     ground: str | None
 
 

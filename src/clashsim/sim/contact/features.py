@@ -417,11 +417,12 @@ def _reach_on_polytope(
     reach = np.where(count > 2, np.inf, distance.min(1, initial=np.inf))
     # From an edge onto one of its faces; from a vertex onto one of the edges between its faces.
     for row in np.flatnonzero(count > 1):
-        reach[row] = min(reach[row], radius * _turn_left(normals[on_face[row]], direction[row]))
+        angle = _angle_to_next_feature(normals[on_face[row]], direction[row])
+        reach[row] = min(reach[row], radius * angle)
     return reach
 
 
-def _turn_left(faces: np.ndarray, direction: np.ndarray) -> float:
+def _angle_to_next_feature(faces: np.ndarray, direction: np.ndarray) -> float:
     """Angle (rad) by which a ball at an edge or vertex may turn about it before it leaves it.
 
     Args:

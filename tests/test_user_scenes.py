@@ -13,7 +13,7 @@ import clashsim
 from clashsim.bench import scenes
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.pair_scenes import pair_scenes
-from clashsim.bench.stranger_scenes import hidden_model, record, stranger_scenes
+from clashsim.bench.user_scenes import hidden_model, record, user_scenes
 from clashsim.core.contact_frame import contact_frame
 from clashsim.core.contact_geometry import bring_into_contact, closing_speed
 from clashsim.core.errors import DataError, SceneError
@@ -24,7 +24,7 @@ from clashsim.data.impact_files import write_impacts
 from clashsim.fit.sample import sample
 from clashsim.sim.mujoco.impacts import simulate_impacts
 
-SCENES = {scene.name: scene for scene in stranger_scenes()}
+SCENES = {scene.name: scene for scene in user_scenes()}
 PAIRS = dict(pair_scenes())
 
 
@@ -95,12 +95,12 @@ def test_a_mechanism_has_the_pose_and_twist_that_are_asked_for():
 
 
 def test_a_hinged_body_stays_where_it_is_and_the_striker_is_moved_to_it(tmp_path):
-    stranger = SCENES["ball at a door"]
-    scene = loaded(stranger.name, tmp_path, **stranger.arguments)
+    user_scene = SCENES["ball at a door"]
+    scene = loaded(user_scene.name, tmp_path, **user_scene.arguments)
     assert scene.plane is not None
     rng = np.random.default_rng(2)
-    before, after = record(stranger, hidden_model(stranger, rng), 4, rng)
-    impacts = scenes._noisy(stranger, before, after, rng)
+    before, after = record(user_scene, hidden_model(user_scene, rng), 4, rng)
+    impacts = scenes._noisy(user_scene, before, after, rng)
     contact, moved = bring_into_contact(scene, impacts.before)
     assert contact.touching.all()
     np.testing.assert_array_equal(moved[:, :3], impacts.before[:, :3])
@@ -136,14 +136,14 @@ def test_a_corner_that_comes_down_while_the_centre_rises_is_an_impact():
 
 
 def test_rows_that_cannot_be_used_are_left_out_and_named(tmp_path):
-    stranger = SCENES["box tossed on a floor"]
+    user_scene = SCENES["box tossed on a floor"]
     rng = np.random.default_rng(3)
-    before, after = record(stranger, hidden_model(stranger, rng), 10, rng)
-    impacts = scenes._noisy(stranger, before, after, rng)
+    before, after = record(user_scene, hidden_model(user_scene, rng), 10, rng)
+    impacts = scenes._noisy(user_scene, before, after, rng)
     impacts.before[2, 9] = 3.0  # rises
     impacts.before[2, 10:13] = 0.0
     impacts.after[5] = impacts.before[5, 7:13]  # hits nothing
-    (tmp_path / "scene.xml").write_text(stranger.xml)
+    (tmp_path / "scene.xml").write_text(user_scene.xml)
     write_impacts(tmp_path / "impacts.csv", impacts)
     said: list[str] = []
     result = clashsim.calibrate_run(
@@ -159,13 +159,13 @@ def test_rows_that_cannot_be_used_are_left_out_and_named(tmp_path):
 
 
 def test_none_that_can_be_used_is_an_error(tmp_path):
-    stranger = SCENES["box tossed on a floor"]
+    user_scene = SCENES["box tossed on a floor"]
     rng = np.random.default_rng(3)
-    before, after = record(stranger, hidden_model(stranger, rng), 3, rng)
-    impacts = scenes._noisy(stranger, before, after, rng)
+    before, after = record(user_scene, hidden_model(user_scene, rng), 3, rng)
+    impacts = scenes._noisy(user_scene, before, after, rng)
     impacts.before[:, 9] = 3.0
     impacts.before[:, 10:13] = 0.0
-    (tmp_path / "scene.xml").write_text(stranger.xml)
+    (tmp_path / "scene.xml").write_text(user_scene.xml)
     write_impacts(tmp_path / "impacts.csv", impacts)
     with pytest.raises(DataError, match="in none of the 3 impacts do the bodies meet"):
         clashsim.calibrate_run(
@@ -192,7 +192,7 @@ def test_parameters_reach_all_parts_of_a_body():
 
 
 @pytest.mark.slow
-def test_a_scene_of_a_stranger_is_calibrated_better_than_by_default_values():
+def test_a_scene_of_a_user_is_calibrated_better_than_by_default_values():
     rows = scenes.run(BenchOptions(quick=True, sets=["ellipsoid tossed"]))
     found = {row["method"]: row["accuracy_0.1"] for row in rows}
     assert found["clashsim"] >= found["mujoco-identified"] - 0.15
@@ -201,11 +201,11 @@ def test_a_scene_of_a_stranger_is_calibrated_better_than_by_default_values():
 
 def test_recordings_have_the_momentum_of_both_bodies():
     """What the recordings are made with is plain MuJoCo: two free bodies keep their momentum."""
-    stranger = SCENES["ball thrown at a block"]
+    user_scene = SCENES["ball thrown at a block"]
     rng = np.random.default_rng(1)
-    model = hidden_model(stranger, rng)
+    model = hidden_model(user_scene, rng)
     data = mujoco.MjData(model)
-    stranger.launch(model, data, rng)
+    user_scene.launch(model, data, rng)
     start = data.qvel[:3] * model.body_mass[1] + data.qvel[6:9] * model.body_mass[2]
     falling = model.body_mass[1:].sum() * model.opt.gravity
     for _ in range(500):

@@ -30,7 +30,7 @@ _FLOOR = '<geom name="floor" type="plane" size="2 2 .1"/>'
 
 
 @dataclass(frozen=True, eq=False)
-class StrangerScene:
+class UserScene:
     """A scene and how its recordings begin.
 
     Attributes:
@@ -174,7 +174,7 @@ def _keep_speed(model: mujoco.MjModel, data: mujoco.MjData) -> None:
         data.ctrl[actuator] = (wanted - held) / gain
 
 
-def stranger_scenes(models: Path | None = None) -> Iterator[StrangerScene]:
+def user_scenes(models: Path | None = None) -> Iterator[UserScene]:
     """Make the scenes.
 
     Args:
@@ -198,32 +198,32 @@ def stranger_scenes(models: Path | None = None) -> Iterator[StrangerScene]:
     }
     for name, geoms in toss.items():
         xml = _mjcf(_FLOOR + _free("object", geoms))
-        yield StrangerScene(name, xml, "object", None, _toss, planar=False)
+        yield UserScene(name, xml, "object", None, _toss, planar=False)
     vertices = "0 0 0  .09 0 0  0 .07 0  .02 .01 .08  .06 .05 .03"
     mesh = f'<asset><mesh name="rock" vertex="{vertices}"/></asset>'
     xml = _mjcf(
         _FLOOR + _free("rock", '<geom type="mesh" mesh="rock" density="900"/>'), assets=mesh
     )
-    yield StrangerScene("mesh tossed", xml, "rock", None, _toss, planar=False)
+    yield UserScene("mesh tossed", xml, "rock", None, _toss, planar=False)
     ball = '<geom type="sphere" size=".03" density="1500"/>'
     xml = _mjcf(_free("block", box) + _free("ball", ball, "1 0 1"))
     names = {"struck": "block", "striker": "ball"}
-    yield StrangerScene("ball thrown at a block", xml, "block", "ball", _meet, False, names)
+    yield UserScene("ball thrown at a block", xml, "block", "ball", _meet, False, names)
     yield from _planar_scenes()
     if models is not None:
         for path in sorted(models.rglob("iiwa14.xml")):
             yield _iiwa_scene(path)
 
 
-def _planar_scenes() -> Iterator[StrangerScene]:
+def _planar_scenes() -> Iterator[UserScene]:
     """Scenes in which a camera above has recorded motion in a plane."""
     wall = '<geom name="wall" type="box" pos=".2 0 0" size=".02 2 .1"/>'
     disc = '<geom type="cylinder" size=".04 .01" mass=".1"/>'
     xml = _mjcf(_on_plane("puck", disc) + wall)
-    yield StrangerScene("puck against a wall", xml, "puck", None, _into_wall, planar=True)
+    yield UserScene("puck against a wall", xml, "puck", None, _into_wall, planar=True)
     plate = '<geom type="box" size=".06 .03 .02" mass=".2"/>'
     xml = _mjcf(_on_plane("plate", plate) + wall)
-    yield StrangerScene("plate against a wall", xml, "plate", None, _into_wall, planar=True)
+    yield UserScene("plate against a wall", xml, "plate", None, _into_wall, planar=True)
     tee = plate + '<geom type="box" size=".02 .05 .02" pos=".06 0 0" mass=".1"/>'
     pusher = (
         '<body name="pusher" pos="-1 0 {z}"><joint name="px" type="slide" axis="1 0 0"/>'
@@ -233,32 +233,32 @@ def _planar_scenes() -> Iterator[StrangerScene]:
     servos = '<actuator><velocity joint="px" kv="60"/><velocity joint="py" kv="60"/></actuator>'
     launch = _slide_into(0.16)
     xml = _mjcf(_on_plane("tee", tee) + tip, servos)
-    yield StrangerScene("tee struck by a pusher", xml, "tee", "pusher", launch, planar=True)
+    yield UserScene("tee struck by a pusher", xml, "tee", "pusher", launch, planar=True)
     xml = _mjcf(_on_plane("plate", plate) + tip)
     names = {"struck": "plate", "striker": "pusher"}
-    yield StrangerScene("plate struck by a loose ball", xml, "plate", "pusher", launch, True, names)
+    yield UserScene("plate struck by a loose ball", xml, "plate", "pusher", launch, True, names)
     block = '<body name="block" pos="0 0 .03"><freejoint/>{}</body>'.format(
         '<geom type="box" size=".05 .04 .03" mass=".4"/>'
     )
     rod = pusher.format(z=0.03, geom='<geom type="cylinder" size=".01 .03" mass=".8"/>')
     xml = _mjcf(_FLOOR + block + rod, servos)
-    yield StrangerScene("block on a table", xml, "block", "pusher", launch, planar=True)
+    yield UserScene("block on a table", xml, "block", "pusher", launch, planar=True)
     higher = pusher.format(z=0.045, geom='<geom type="sphere" size=".012" mass=".8"/>')
     xml = _mjcf(_FLOOR + block + higher, servos)
-    yield StrangerScene("block struck above its centre", xml, "block", "pusher", launch, True)
+    yield UserScene("block struck above its centre", xml, "block", "pusher", launch, True)
     other = _on_plane("target", disc.replace(".04", ".05"), ".3 0 0")
     xml = _mjcf(other + _on_plane("cue", disc, "-.3 0 0"))
     names = {"struck": "target", "striker": "cue"}
     launch = _slide_into(0.16, lateral=0.06)
-    yield StrangerScene("puck against puck", xml, "target", "cue", launch, True, names)
+    yield UserScene("puck against puck", xml, "target", "cue", launch, True, names)
     door = (
         '<body name="door"><joint type="hinge" axis="0 0 1"/>'
         '<geom type="box" size=".15 .01 .1" pos=".15 0 0" mass="1"/></body>'
     )
     ball = pusher.format(z=0, geom='<geom type="sphere" size=".02" mass=".3"/>')
     names = {"struck": "door", "striker": "pusher"}
-    yield StrangerScene("ball at a door", _mjcf(door + ball), "door", "pusher", _swing, True, names)
-    yield StrangerScene(
+    yield UserScene("ball at a door", _mjcf(door + ball), "door", "pusher", _swing, True, names)
+    yield UserScene(
         "URDF sled against a wall", _URDF, "sled", None, _into_wall, planar=True, suffix=".urdf"
     )
     yield _arm_scene()
@@ -286,7 +286,7 @@ _URDF = f"""<robot name="sled"><mujoco><compiler discardvisual="true"/>
 </joint></robot>"""
 
 
-def _arm_scene() -> StrangerScene:
+def _arm_scene() -> UserScene:
     """A six-joint arm with a rod as its tool, and a block on a table."""
     arm = '<geom type="capsule" size=".012" fromto="0 0 .02 0 0 .1" mass=".2"/>'
     links = [("0 0 1", 0.15), ("0 1 0", 0.1), ("0 1 0", 0.25), ("0 0 1", 0.1), ("0 1 0", 0.15)]
@@ -308,30 +308,26 @@ def _arm_scene() -> StrangerScene:
     key = f'<keyframe><key qpos="{pose}"/></keyframe>'
     xml = _mjcf(world, f"<actuator>{servos}</actuator>{key}")
     launch = _arm_at_block(0.16, 0.085)
-    return StrangerScene("arm strikes a block", xml, "block", "link5", launch, planar=True)
+    return UserScene("arm strikes a block", xml, "block", "link5", launch, planar=True)
 
 
-def _iiwa_scene(path: Path) -> StrangerScene:
+def _iiwa_scene(path: Path) -> UserScene:
     """The real arm, whose last link strikes a block on a pedestal."""
     block = (
-        '<geom name="pedestal" type="plane" pos="0 0 .4" size="2 2 .1" />'
+        '<geom name="pedestal" type="box" pos=".9 0 .35" size=".25 .5 .05"/>'
         '<body name="block" pos=".9 0 .44"><freejoint/>'
         '<geom type="box" size=".05 .05 .04" mass=".6"/></body></worldbody>'
     )
-    block = block.replace('type="plane" pos="0 0 .4" size="2 2 .1"', _PEDESTAL)
     xml = path.read_text().replace("</worldbody>", block)
     xml = xml.replace('<option integrator="implicitfast"/>', _OPTION.replace("0.0005", "0.001"))
     launch = _arm_at_block(0.44, 0.14)
     assets = scene_assets(path, xml)
-    return StrangerScene(
+    return UserScene(
         "iiwa14 strikes a block", xml, "block", "link7", launch, True, {}, assets=assets
     )
 
 
-_PEDESTAL = 'type="box" pos=".9 0 .35" size=".25 .5 .05"'
-
-
-def hidden_model(scene: StrangerScene, rng: np.random.Generator) -> mujoco.MjModel:
+def hidden_model(scene: UserScene, rng: np.random.Generator) -> mujoco.MjModel:
     """The scene as it really is: other friction, stiffness and damping than its author's.
 
     Args:
@@ -350,7 +346,7 @@ def hidden_model(scene: StrangerScene, rng: np.random.Generator) -> mujoco.MjMod
 
 
 def record(
-    scene: StrangerScene, model: mujoco.MjModel, n: int, rng: np.random.Generator
+    scene: UserScene, model: mujoco.MjModel, n: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Record the first impact of n simulations.
 
@@ -376,7 +372,7 @@ def record(
 
 
 def _one_impact(
-    scene: StrangerScene, model: mujoco.MjModel, rng: np.random.Generator
+    scene: UserScene, model: mujoco.MjModel, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Motion of both bodies before the first contact of one simulation, and after it."""
     data = mujoco.MjData(model)
