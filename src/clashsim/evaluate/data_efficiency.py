@@ -13,7 +13,7 @@ import numpy as np
 from clashsim.core.contact_frame import inertia
 from clashsim.core.impacts import Impacts
 from clashsim.evaluate.metrics import relative_error
-from clashsim.fit.calibrate import Calibration, calibrate
+from clashsim.fit.calibrate import Calibration, calibrate_subsets
 
 _SIZES = (3, 5, 10, 20, 40)  # larger fits take seconds, and the curve is flat by then
 _NUM_SUBSETS = 2  # subsets of each size; each costs a calibration
@@ -55,16 +55,16 @@ def measure_data_efficiency(
     base = calibration.base
     rng = np.random.default_rng(seed)
     gyration = inertia(base.scene, base.scene.struck_body).gyration
-    errors = []
-    for size in sizes:
-        errors_of_subsets = []
-        for _ in range(_NUM_SUBSETS):
-            order = rng.permutation(len(fitted))
-            subset = fitted[np.sort(order[:size])]
-            test = held_out if len(held_out) else fitted[np.sort(order[size:])]
-            # One sample of each fit, because only the errors count here.
-            model = calibrate(base, subset, seed=seed, posterior_samples=1)
-            predicted = model.predict(test)
-            errors_of_subsets.append(relative_error(predicted, test.after, gyration))
-        errors.append(tuple(errors_of_subsets))
-    return DataEfficiency(tuple(sizes), tuple(errors))
+    orders = [rng.permutation(len(fitted)) for _ in range(_NUM_SUBSETS * len(sizes))]
+    subsets = []
+    for i, order in enumerate(orders):
+        subsets.append(np.sort(order[: sizes[i // _NUM_SUBSETS]]))
+    # One sample of each fit, because only the errors count here.
+    models = calibrate_subsets(base, fitted, subsets, seed=seed, posterior_samples=1)
+    errors: list[list[np.ndarray]] = [[] for _ in sizes]
+    for i, (subset, model) in enumerate(zip(subsets, models, strict=True)):
+        left_over = np.setdiff1d(np.arange(len(fitted)), subset)
+        test = held_out if len(held_out) else fitted[left_over]
+        error = relative_error(model.predict(test), test.after, gyration)
+        errors[i // _NUM_SUBSETS].append(error)
+    return DataEfficiency(tuple(sizes), tuple(map(tuple, errors)))

@@ -16,7 +16,7 @@ from clashsim.core.contact_geometry import bring_into_contact
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.evaluate.metrics import accuracy_summary, relative_error
-from clashsim.fit.calibrate import Calibration, calibrate
+from clashsim.fit.calibrate import Calibration, calibrate_subsets
 from clashsim.fit.calibrated_run import theta_in_ranges
 from clashsim.sim.mujoco.impacts import simulate_impacts
 
@@ -79,11 +79,11 @@ def predict_held_out(
     folds = np.array_split(order, _NUM_FOLDS)
     predictions = []
     stds = []
-    for fold in folds:
-        others = np.setdiff1d(np.arange(len(fitted)), fold)
-        model = calibrate(
-            calibration.base, fitted[others], seed=seed, posterior_samples=_FOLD_SAMPLES
-        )
+    others = [np.setdiff1d(np.arange(len(fitted)), fold) for fold in folds]
+    models = calibrate_subsets(
+        calibration.base, fitted, others, seed=seed, posterior_samples=_FOLD_SAMPLES
+    )
+    for fold, model in zip(folds, models, strict=True):
         predicted_fold, std_fold = predict_with_each_model(model, fitted[fold])
         predictions.append(predicted_fold)
         stds.append(std_fold)

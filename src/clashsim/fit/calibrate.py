@@ -6,7 +6,7 @@ residual, and a local correction from similar impacts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,7 +17,9 @@ from clashsim.core.contact_frame import ContactFrame, contact_frame, inertia
 from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
+from clashsim.core.scene import Scene
 from clashsim.fit.base import BaseModel
+from clashsim.fit.field_descent import FieldData, Fit, run_fits
 from clashsim.fit.field_kernels import CONSTANTS_ONLY, PriorScales
 from clashsim.fit.fields import (
     TEMPER,
@@ -27,7 +29,7 @@ from clashsim.fit.fields import (
     fit_posteriors,
     predict_posterior,
 )
-from clashsim.fit.input_scaling import InputScaling
+from clashsim.fit.input_scaling import InputScaling, physics_of
 from clashsim.fit.local_correction import LocalCorrection
 from clashsim.fit.priors import FIXED_STD, contact_prior, theta_prior, unit_estimate
 
@@ -232,42 +234,127 @@ def calibrate(
     Returns:
         The calibrated model.
     """
+    (calibration,) = calibrate_subsets(
+        base,
+        impacts,
+        [np.arange(len(impacts))],
+        seed=seed,
+        posterior_samples=posterior_samples,
+        prior_scales=prior_scales,
+        frame=frame,
+    )
+    return calibration
+
+
+def calibrate_subsets(
+    base: BaseModel,
+    impacts: Impacts,
+    subsets: Sequence[np.ndarray],
+    *,
+    seed: int = 0,
+    posterior_samples: int = 5,
+    prior_scales: tuple[PriorScales, ...] | None = None,
+    frame: ContactFrame | None = None,
+) -> list[Calibration]:
+    """Calibrate on several subsets of the impacts, in less time than one after the other.
+
+    Args:
+        base: The base model.
+        impacts: Recorded impacts.
+        subsets: Indices of the impacts of each subset.
+        seed: Seed of the posterior samples.
+        posterior_samples: Number of samples of each fit.
+        prior_scales: Prior scales to choose from; `PRIOR_SCALES` by default.
+        frame: The impacts in their contact frames, if already computed.
+
+    Returns:
+        The calibrated model of each subset.
+    """
     impacts = impacts.checked()
     frame = frame or contact_frame(base.scene, impacts)
-    scaling = InputScaling.of(base, frame, impacts.known)
-    data = scaling.data(base, frame, impacts.known, impacts.after)
-    priors = [theta_prior(base.scene, impacts.known)]
-    contact = contact_prior(base.scene, impacts.known)
+    physics = physics_of(base, frame, impacts.known)
+    plan = _CalibrationPlan(seed, posterior_samples, prior_scales or PRIOR_SCALES)
+    fits = []
+    for rows in subsets:
+        subset = impacts[rows].checked()
+        scaling = InputScaling.of(base, frame[rows], subset.known)
+        data = scaling.data(
+            base, frame[rows], subset.known, subset.after, shared=(physics, np.asarray(rows))
+        )
+        fits.append(_fit_posteriors(base.scene, data, subset.known, plan))
+    calibrations = []
+    for rows, fitted in zip(subsets, run_fits(physics, fits), strict=True):
+        calibrations.append(_calibration(base, impacts[rows], frame[rows], fitted))
+    return calibrations
+
+
+@dataclass(frozen=True)
+class _CalibrationPlan:
+    """Seed, number of posterior samples, and prior scales to choose from."""
+
+    seed: int
+    posterior_samples: int
+    prior_scales: tuple[PriorScales, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """Fits to one set of impacts.
+
+    Attributes:
+        posteriors: The fits that the evidence supports.
+        weights: Their weights.
+        constants: The most probable fit of constants alone.
+    """
+
+    posteriors: tuple[Posterior, ...]
+    weights: tuple[float, ...]
+    constants: Posterior
+
+
+def _fit_posteriors(
+    scene: Scene, data: FieldData, known: Mapping[str, np.ndarray], plan: _CalibrationPlan
+) -> Fit[_Fitted]:
+    """Fit all candidates to the impacts, and those that the evidence supports with samples."""
+    priors = [theta_prior(scene, known)]
+    contact = contact_prior(scene, known)
     if not torch.equal(contact.std, priors[0].std):
         priors.append(contact)
-    anchors = fit_constants(data, priors)
-    plans = [
-        PlannedFit(scales, 1, priors[0], anchors[0]) for scales in prior_scales or PRIOR_SCALES
-    ]
+    anchors = yield from fit_constants(data, priors)
+    plans = [PlannedFit(scales, 1, priors[0], anchors[0]) for scales in plan.prior_scales]
     for prior, anchor in zip(priors, anchors, strict=True):
         for noise in _NOISES:
             plans.append(PlannedFit(replace(CONSTANTS_ONLY, noise=noise), 1, prior, anchor))
-    fits = fit_posteriors(data, plans, seed=seed)
+    fits = yield from fit_posteriors(data, plans, seed=plan.seed)
     kept, weights = _weigh(fits)
     # Only the fits that the evidence supports get more samples than the most probable one.
-    sampled = fit_posteriors(
+    samples = plan.posterior_samples
+    sampled = yield from fit_posteriors(
         data,
-        [replace(plans[i], samples=posterior_samples, begin=fits[i].dual[0]) for i in kept],
-        seed=seed,
+        [replace(plans[i], samples=samples, begin=fits[i].dual[0]) for i in kept],
+        seed=plan.seed,
     )
     posteriors = tuple(_without_outliers(posterior) for posterior in sampled)
     # The reported values and statuses come from a fit of constants alone, because a MuJoCo model
     # can only hold constants; fields and residual are used for prediction.
     constant_fits = [fit for fit in fits if fit.scales.field == 0]
     constants = max(constant_fits, key=lambda posterior: posterior.evidence)
+    return _Fitted(posteriors, weights, constants)
+
+
+def _calibration(
+    base: BaseModel, impacts: Impacts, frame: ContactFrame, fitted: _Fitted
+) -> Calibration:
+    """The calibration of fits to impacts, with its local correction."""
     correction = LocalCorrection.of(base.scene, frame, impacts)
-    physics_error = float(np.dot(weights, [posterior.loo_median for posterior in posteriors]))
+    errors = [posterior.loo_median for posterior in fitted.posteriors]
+    physics_error = float(np.dot(fitted.weights, errors))
     return Calibration(
         base=base,
-        theta=_estimates(base, constants, impacts.known),
-        posteriors=posteriors,
-        weights=weights,
-        scaling=scaling,
+        theta=_estimates(base, fitted.constants, impacts.known),
+        posteriors=fitted.posteriors,
+        weights=fitted.weights,
+        scaling=InputScaling.of(base, frame, impacts.known),
         local_correction=None if correction is None else correction.beside(physics_error),
     )
 

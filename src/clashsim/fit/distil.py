@@ -116,22 +116,22 @@ class DistilledModel:
         """
         return predict_change(self.scene, self.net, features, unit)
 
-    def physics(self, frame: ContactFrame) -> Callable[[Tensor], Tensor]:
+    def physics(self, frame: ContactFrame) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
         """The mean of the members as a function of parameters, differentiable in them.
 
         Args:
             frame: N impacts in their contact frames.
 
         Returns:
-            A function from theta on its unit scale (..., N, p) to the change of twist over the
-            approach speed (..., N, k), both in double precision.
+            A function from indices of impacts (R,), theta on its unit scale (R, p) and, optionally,
+            a mask of the derivatives that are needed (R, p) to the change of twist over the
+            approach speed (R, k), in double precision.
         """
         features = _single(frame.features)
 
-        def change(unit: Tensor) -> Tensor:
-            x = features.expand(*unit.shape[:-1], -1).flatten(0, -2)
-            members = self.change(x, unit.float().flatten(0, -2))
-            return members.mean(0).reshape(*unit.shape[:-1], -1).double()
+        def change(rows: Tensor, unit: Tensor, free: Tensor | None = None) -> Tensor:
+            del free  # all derivatives come at once
+            return self.change(features[rows], unit.float()).mean(0).double()
 
         return change
 

@@ -8,10 +8,11 @@ regularises every direction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,23 +24,45 @@ from clashsim.fit.field_kernels import (
     repeat_outputs,
     residual_kernel,
 )
+from clashsim.fit.priors import FIXED_STD
 
 _DEGREES_OF_FREEDOM = 4.0  # of the Student-t noise
 _MIN_WEIGHT = 0.01  # of an impact, so that the fit cannot dismiss most of them as outliers
 # A descent ends when no member's cost changes by more than this, relative to 1 + cost. The cost is
 # half a sum of squared standardised errors: differences of a few per cent change no prediction.
 _CONVERGED = 0.02
-_LINE_SEARCH = (1.0, 0.5, 0.25, 0.1, 0.03)  # shares of a Gauss-Newton step, the longest first
+_LINE_SEARCH = (1.0, 0.4, 0.15, 0.05)  # shares of a Gauss-Newton step, the longest first
 
-# Parameters (M, N, p) of N impacts -> change of twist over the approach speed (M, N, k).
-Physics = Callable[[Tensor], Tensor]
+_FREE_STD = 2 * FIXED_STD  # parameters with a smaller prior standard deviation stay at its mean
+_MAX_ROWS = 8192  # that the physics is evaluated for at once, to bound the memory it takes
+
+
+class Physics(Protocol):
+    """A collision model of some impacts, as a function of their parameters."""
+
+    def __call__(self, rows: Tensor, phi: Tensor, free: Tensor | None = None) -> Tensor:
+        """Change of twist over the approach speed (R, k), differentiable in `phi`.
+
+        Args:
+            rows: Indices (R,) of impacts.
+            phi: Their parameters (R, p).
+            free: (R, p), by which parameters derivatives are needed; None for all of them.
+        """
+        ...
 
 
 class PhysicsRequest(NamedTuple):
-    """Parameters (M, N, p) at which a descent needs the physics, perhaps with its Jacobian."""
+    """Where a descent needs the physics.
 
+    Attributes:
+        rows: Indices of the impacts (N,).
+        phi: Their parameters (M, N, p).
+        free: (p,), by which parameters derivatives are needed; None needs no derivatives.
+    """
+
+    rows: Tensor
     phi: Tensor
-    with_jacobian: bool
+    free: Tensor | None = None
 
 
 class PhysicsAnswer(NamedTuple):
@@ -54,16 +77,23 @@ class FieldData:
     """N impacts to fit.
 
     Attributes:
-        physics: The base model as a function of the impacts' parameters.
+        physics: The base model as a function of parameters; it may know more impacts than these N.
+        rows: Indices (N,) of these impacts among those of `physics`.
         change: Observed change of twist over the approach speed (N, k).
         twist_before: Twist before over the approach speed, (N, k).
         context: The circumstances of the impacts.
     """
 
     physics: Physics
+    rows: Tensor
     change: Tensor
     twist_before: Tensor
     context: Context
+
+    def evaluate(self, phi: Tensor) -> Tensor:
+        """Change of twist over the approach speed (M, N, k) at parameters (M, N, p)."""
+        request = PhysicsRequest(self.rows, phi)
+        return _answers(self.physics, [request])[0].value
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +183,7 @@ class FieldProblem:
         return residual_kernel(self.data.context, self.data.context, self.scales)
 
     def descend(self, dual: Tensor, *, rounds: int) -> Descent:
-        """Descend from dual coefficients (M, N, p); see `run_together`.
+        """Descend from dual coefficients (M, N, p); see `run_fits`.
 
         Each round lowers the weight of impacts that stay unexplained (Student-t noise), so that
         recording errors and double hits have little influence.
@@ -215,7 +245,7 @@ class FieldProblem:
         """The problem at dual coefficients (M, N, p), with weights (M, N) of the impacts."""
         smooth, scatter = self._kernels
         phi = self.mean[:, None] + apply_kernel(smooth, self.std, dual)
-        value, jacobian = yield PhysicsRequest(phi, with_jacobian=True)
+        value, jacobian = yield PhysicsRequest(self.data.rows, phi, self.std > _FREE_STD)
         assert jacobian is not None
         value = value / self.size[:, None]
         jacobian = jacobian / self.size[:, None, None]
@@ -263,7 +293,7 @@ class FieldProblem:
             trials = [old[pending] + step * (new - old)[pending] for step in steps]
             moves = [apply_kernel(self._kernels[0], self.std, trial) for trial in trials]
             phi = torch.cat([self.mean[pending, None] + move for move in moves])
-            values, _ = yield PhysicsRequest(phi, with_jacobian=False)
+            values, _ = yield PhysicsRequest(self.data.rows, phi)
             taken = torch.zeros(len(pending), dtype=torch.bool)
             for trial, value in zip(trials, values.split(len(pending)), strict=True):
                 miss = self.target[pending] - value / self.size[:, None]
@@ -295,8 +325,37 @@ class FieldProblem:
 Descent = Generator[PhysicsRequest, PhysicsAnswer, FieldSolution]
 
 
-def run_together(physics: Physics, descents: Sequence[Descent]) -> list[FieldSolution]:
-    """Run several descents on the same impacts in lockstep.
+# A fit asks for descents and is sent where they ended, until it returns its result.
+Result = TypeVar("Result")
+Fit = Generator[Sequence[Descent], list[FieldSolution], Result]
+
+
+def run_fits(physics: Physics, fits: Sequence[Fit[Result]]) -> list[Result]:
+    """Run several fits in lockstep: their descents are run together.
+
+    Args:
+        physics: Of the impacts of all fits.
+        fits: The fits.
+
+    Returns:
+        The result of each.
+    """
+    results: dict[int, Result] = {}
+    wanted = {i: next(fit) for i, fit in enumerate(fits)}
+    while wanted:
+        descents = [descent for asked in wanted.values() for descent in asked]
+        solutions = iter(_run_together(physics, descents))
+        for i, asked in list(wanted.items()):
+            try:
+                wanted[i] = fits[i].send(list(islice(solutions, len(asked))))
+            except StopIteration as end:
+                results[i] = end.value
+                del wanted[i]
+    return [results[i] for i in range(len(fits))]
+
+
+def _run_together(physics: Physics, descents: Sequence[Descent]) -> list[FieldSolution]:
+    """Run several descents in lockstep.
 
     A call of the physics takes hardly longer for many members than for one, so the requests of all
     descents are answered by one call.
@@ -312,10 +371,10 @@ def run_together(physics: Physics, descents: Sequence[Descent]) -> list[FieldSol
     requests = {i: next(descent) for i, descent in enumerate(descents)}
     while requests:
         for with_jacobian in (True, False):
-            asking = [i for i, asked in requests.items() if asked.with_jacobian == with_jacobian]
-            if not asking:
-                continue
-            answers = _answer(physics, [requests.pop(i).phi for i in asking], with_jacobian)
+            asking = [
+                i for i, asked in requests.items() if (asked.free is not None) == with_jacobian
+            ]
+            answers = _answers(physics, [requests.pop(i) for i in asking])
             for i, answer in zip(asking, answers, strict=True):
                 try:
                     requests[i] = descents[i].send(answer)
@@ -324,17 +383,34 @@ def run_together(physics: Physics, descents: Sequence[Descent]) -> list[FieldSol
     return [solutions[i] for i in range(len(descents))]
 
 
-def _answer(physics: Physics, phis: list[Tensor], with_jacobian: bool) -> list[PhysicsAnswer]:
-    """Evaluate the physics once for several sets of members (M, N, p)."""
-    counts = [len(phi) for phi in phis]
-    phi = torch.cat(phis)
-    if not with_jacobian:
-        with torch.no_grad():
-            values = physics(phi).split(counts)
-        return [PhysicsAnswer(value, None) for value in values]
-    value, jacobian = value_and_jacobian(physics, phi)
-    pairs = zip(value.split(counts), jacobian.split(counts), strict=True)
-    return [PhysicsAnswer(*pair) for pair in pairs]
+def _answers(physics: Physics, requests: Sequence[PhysicsRequest]) -> list[PhysicsAnswer]:
+    """Evaluate the physics for several requests, all with their Jacobian or all without."""
+    if not requests:
+        return []
+    shapes = [request.phi.shape[:2] for request in requests]
+    rows = torch.cat([request.rows.repeat(len(request.phi)) for request in requests])
+    phi = torch.cat([request.phi.flatten(0, 1) for request in requests])
+    free = [
+        request.free.expand(len(request.phi) * len(request.rows), -1)
+        for request in requests
+        if request.free is not None
+    ]
+    parts = []
+    for start in range(0, len(rows), _MAX_ROWS):
+        part = slice(start, start + _MAX_ROWS)
+        if free:
+            parts.append(_value_and_jacobian(physics, rows[part], phi[part], torch.cat(free)[part]))
+        else:
+            with torch.no_grad():
+                parts.append((physics(rows[part], phi[part]), phi[part, :0]))
+    counts = [m * n for m, n in shapes]
+    values = torch.cat([value for value, _ in parts]).split(counts)
+    jacobians = torch.cat([jacobian for _, jacobian in parts]).split(counts)
+    answers = []
+    for shape, value, jacobian in zip(shapes, values, jacobians, strict=True):
+        derivative = jacobian.reshape(*shape, *jacobian.shape[1:]) if free else None
+        answers.append(PhysicsAnswer(value.reshape(*shape, -1), derivative))
+    return answers
 
 
 def apply_kernel(kernel: Tensor, std: Tensor, dual: Tensor) -> Tensor:
@@ -342,19 +418,29 @@ def apply_kernel(kernel: Tensor, std: Tensor, dual: Tensor) -> Tensor:
     return torch.einsum("nl,mlp->mnp", kernel, dual) * std.square()
 
 
-def value_and_jacobian(physics: Physics, phi: Tensor) -> tuple[Tensor, Tensor]:
-    """Change of twist (M, N, k) and its Jacobian (M, N, k, p) at parameters (M, N, p).
+def value_and_jacobian(data: FieldData, phi: Tensor) -> tuple[Tensor, Tensor]:
+    """Change of twist (M, N, k) and its Jacobian (M, N, k, p) at parameters (M, N, p)."""
+    free = torch.ones(phi.shape[-1], dtype=torch.bool)
+    (answer,) = _answers(data.physics, [PhysicsRequest(data.rows, phi, free)])
+    assert answer.jacobian is not None
+    return answer.value, answer.jacobian
+
+
+def _value_and_jacobian(
+    physics: Physics, rows: Tensor, phi: Tensor, free: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Change of twist (R, k) and its Jacobian (R, k, p) at parameters (R, p) of impacts (R,).
 
     Rows do not depend on each other, so one backward pass per output is enough.
     """
     leaf = phi.detach().clone().requires_grad_(True)
-    value = physics(leaf)
+    value = physics(rows, leaf, free)
     k = value.shape[-1]
-    rows = []
+    gradients = []
     for i in range(k):
-        gradient = torch.autograd.grad(value[..., i].sum(), leaf, retain_graph=i + 1 < k)[0]
-        rows.append(gradient)
-    return value.detach(), torch.stack(rows, 2)
+        gradient = torch.autograd.grad(value[:, i].sum(), leaf, retain_graph=i + 1 < k)[0]
+        gradients.append(gradient)
+    return value.detach(), torch.stack(gradients, 1)
 
 
 def _evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> float:

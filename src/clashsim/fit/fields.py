@@ -25,8 +25,8 @@ from clashsim.fit.field_descent import (
     FieldData,
     FieldProblem,
     FieldSolution,
+    Fit,
     apply_kernel,
-    run_together,
     value_and_jacobian,
 )
 from clashsim.fit.field_kernels import (
@@ -112,8 +112,21 @@ class Posterior:
         )
 
 
-def fit_constants(data: FieldData, priors: Sequence[ThetaPrior]) -> list[Tensor]:
-    """The most probable constant parameters (p,) for each prior, by descents from several starts.
+@dataclass(frozen=True, eq=False)
+class Anchor:
+    """The most probable constant parameters of N impacts.
+
+    Attributes:
+        constants: (p,), on the unit scale, as differences from nominal values.
+        sizes: (N,), of the outcomes that they predict, over the approach speed.
+    """
+
+    constants: Tensor
+    sizes: Tensor
+
+
+def fit_constants(data: FieldData, priors: Sequence[ThetaPrior]) -> Fit[list[Anchor]]:
+    """The most probable constant parameters for each prior, by descents from several starts.
 
     The first start is the prior's mean, the others are drawn from the prior.
 
@@ -122,23 +135,28 @@ def fit_constants(data: FieldData, priors: Sequence[ThetaPrior]) -> list[Tensor]
         priors: Of the parameters.
 
     Returns:
-        For each prior parameters (p,) on the unit scale, as differences from nominal values.
+        The constants for each prior.
     """
     n = len(data.change)
     begins = [_random_starts(prior, n) for prior in priors]
-    descents = [
+    solutions = yield [
         _constants_problem(data, prior, len(begin)).descend(begin, rounds=_FIRST_ROUNDS)
         for prior, begin in zip(priors, begins, strict=True)
     ]
-    solutions = run_together(data.physics, descents)
     # Only the most promising starts are followed to their end.
     descents = []
     for prior, solution in zip(priors, solutions, strict=True):
         best = solution.cost.argsort()[:_FOLLOWED_STARTS]
         problem = _constants_problem(data, prior, len(best))
         descents.append(problem.descend(solution.dual[best], rounds=_CONSTANTS_ROUNDS))
-    solutions = run_together(data.physics, descents)
-    return [solution.phi[int(solution.cost.argmin()), 0] for solution in solutions]
+    solutions = yield descents
+    size, _ = _relative(data)
+    anchors = []
+    for solution in solutions:
+        best_start = int(solution.cost.argmin())
+        predicted = solution.outcome_shape[best_start] * size[:, None]
+        anchors.append(Anchor(solution.phi[best_start, 0], _size(predicted)))
+    return anchors
 
 
 def _constants_problem(data: FieldData, prior: ThetaPrior, m: int) -> FieldProblem:
@@ -173,18 +191,20 @@ class PlannedFit:
         scales: Prior scales.
         samples: Number of samples; the first is the maximum of the posterior.
         prior: Of the constants.
-        anchor: Constants (p,) of `fit_constants`, at which the descents begin.
+        anchor: Constants at which the descents begin.
         begin: Coefficients of the fields (N, p) at which they begin instead, if given.
     """
 
     scales: PriorScales
     samples: int
     prior: ThetaPrior
-    anchor: Tensor
+    anchor: Anchor
     begin: Tensor | None = None
 
 
-def fit_posteriors(data: FieldData, fits: Sequence[PlannedFit], *, seed: int) -> list[Posterior]:
+def fit_posteriors(
+    data: FieldData, fits: Sequence[PlannedFit], *, seed: int
+) -> Fit[list[Posterior]]:
     """Fit constants, fields and residual of all samples of several fits at once.
 
     Args:
@@ -199,7 +219,7 @@ def fit_posteriors(data: FieldData, fits: Sequence[PlannedFit], *, seed: int) ->
     for fit in fits:
         generator = torch.Generator().manual_seed(seed)
         begun.append(_begin_fit(data, fit, generator))
-    solutions = run_together(data.physics, [fit.descent for fit in begun])
+    solutions = yield [fit.descent for fit in begun]
     return [fit.posterior(end) for fit, end in zip(begun, solutions, strict=True)]
 
 
@@ -247,13 +267,12 @@ def _begin_fit(data: FieldData, fit: PlannedFit, generator: torch.Generator) -> 
     perturbation[0] = 0.0
     # The residual is relative to the size that the constants alone predict. The final prediction
     # may be far off before its residual is added, and would then scale the residual wrongly.
-    predicted = predicted_sizes(data, fit.anchor[None])
-    ratio = (predicted / size).clamp(*_SIZE_RATIO_RANGE).expand(m, n)
+    ratio = (fit.anchor.sizes / size).clamp(*_SIZE_RATIO_RANGE).expand(m, n)
     smooth, _ = field_kernels(data.context, data.context, fit.scales)
     identity = torch.eye(n, dtype=torch.float64)
     if fit.begin is None:
         # The coefficients with which every impact begins at the anchor.
-        departure = ((fit.anchor - mean) / std.square())[:, None].expand(m, n, p)
+        departure = ((fit.anchor.constants - mean) / std.square())[:, None].expand(m, n, p)
         dual = torch.linalg.solve(smooth + _SMOOTHING * identity, departure)
     else:
         dual = fit.begin.expand(m, n, p)
@@ -266,7 +285,7 @@ def _begin_fit(data: FieldData, fit: PlannedFit, generator: torch.Generator) -> 
         scales=fit.scales,
         ratio=ratio,
     )
-    return _BegunFit(problem, fit.anchor, problem.descend(dual, rounds=_POSTERIOR_ROUNDS))
+    return _BegunFit(problem, fit.anchor.constants, problem.descend(dual, rounds=_POSTERIOR_ROUNDS))
 
 
 def predict_posterior(
@@ -285,8 +304,7 @@ def predict_posterior(
     """
     smooth, _ = field_kernels(data.context, posterior.context, posterior.scales)
     phi = posterior.mean[:, None] + apply_kernel(smooth, posterior.std, posterior.dual)
-    with torch.no_grad():
-        value = data.physics(phi)
+    value = data.evaluate(phi)
     after = value + data.twist_before
     shape = after / after.norm(dim=-1, keepdim=True).clamp_min(1e-9)
     scaled_shape = posterior.scales.outcome_linear**2 * shape
@@ -308,7 +326,7 @@ def outcome_jacobian(data: FieldData, phi: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Jacobian (N, k, p), and the sizes (N,) of the outcomes over the approach speed.
     """
-    value, jacobian = value_and_jacobian(data.physics, phi[None])
+    value, jacobian = value_and_jacobian(data, phi[None])
     size = _size(value[0] + data.twist_before)
     return jacobian[0] / size[:, None, None], size
 
@@ -322,8 +340,7 @@ def _relative(data: FieldData) -> tuple[Tensor, Tensor]:
 def predicted_sizes(data: FieldData, constants: Tensor) -> Tensor:
     """Size (M, N) of the outcome that constants (M, p) predict, over the approach speed."""
     n = len(data.twist_before)
-    with torch.no_grad():
-        value = data.physics(constants[:, None].expand(-1, n, -1))
+    value = data.evaluate(constants[:, None].expand(-1, n, -1))
     return _size(value + data.twist_before)
 
 

@@ -17,6 +17,7 @@ from clashsim.core.estimates import Estimate
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
 from clashsim.fit.base import BaseModel
+from clashsim.fit.field_descent import run_fits
 from clashsim.fit.field_kernels import CONSTANTS_ONLY
 from clashsim.fit.fields import PlannedFit, fit_constants, fit_posteriors
 from clashsim.fit.identification_problem import IdentificationProblem, identification_problem
@@ -101,9 +102,9 @@ def identify_by_gradient(
     scaling = InputScaling.of(base, frame, impacts.known)
     data = scaling.data(base, frame, impacts.known, impacts.after)
     prior = theta_prior(scene, impacts.known)
-    (anchor,) = fit_constants(data, [prior])
+    ((anchor,),) = run_fits(data.physics, [fit_constants(data, [prior])])
     plan = PlannedFit(CONSTANTS_ONLY, starts, prior, anchor)
-    (found,) = fit_posteriors(data, [plan], seed=seed)
+    ((found,),) = run_fits(data.physics, [fit_posteriors(data, [plan], seed=seed)])
     order = np.argsort(found.cost.numpy())[:polish]
     centre = to_unit(scene.params, scene.nominal)
     free = list(problem.free)

@@ -86,6 +86,8 @@ class InputScaling:
         frame: ContactFrame,
         known: Mapping[str, np.ndarray],
         after: np.ndarray | None = None,
+        *,
+        shared: tuple[Physics, np.ndarray] | None = None,
     ) -> FieldData:
         """Impacts in the form that the fit of fields needs.
 
@@ -94,6 +96,8 @@ class InputScaling:
             frame: The impacts in their contact frames.
             known: Parameters and other quantities measured with each impact, (N,) each, by name.
             after: Twists after impact (N, k); None for impacts that are only predicted.
+            shared: Physics of more impacts, and the indices (N,) of these among them; None prepares
+                the physics of these alone.
         """
         missing = [name for name in self.extras if name not in known]
         if missing:
@@ -108,7 +112,8 @@ class InputScaling:
         else:
             change = torch.as_tensor(frame.encode(after))
         context = Context(tuple(groups), torch.cat(groups, 1))
-        return FieldData(_physics(base, frame, known), change, twist_before, context)
+        physics, rows = shared or (physics_of(base, frame, known), np.arange(len(frame.speed)))
+        return FieldData(physics, torch.as_tensor(rows), change, twist_before, context)
 
 
 def _groups(
@@ -133,7 +138,7 @@ def _trained_widths(
     return trained
 
 
-def _physics(base: BaseModel, frame: ContactFrame, known: Mapping[str, np.ndarray]) -> Physics:
+def physics_of(base: BaseModel, frame: ContactFrame, known: Mapping[str, np.ndarray]) -> Physics:
     """The base model as a function of parameters, for `FieldData`.
 
     Parameters are on the unit scale, as differences from their measured or nominal values.
@@ -148,9 +153,9 @@ def _physics(base: BaseModel, frame: ContactFrame, known: Mapping[str, np.ndarra
 
     change = base.physics(frame)
 
-    def physics(phi: Tensor) -> Tensor:
-        unit = centre + phi
+    def physics(rows: Tensor, phi: Tensor, free: Tensor | None = None) -> Tensor:
+        unit = centre[rows] + phi
         back_to_limit = (unit.clamp(-_UNIT_LIMIT, _UNIT_LIMIT) - unit).detach()
-        return change(unit + back_to_limit * _HELD_BACK)
+        return change(rows, unit + back_to_limit * _HELD_BACK, free)
 
     return physics

@@ -63,17 +63,17 @@ class SolvedModel:
             np.full(offsets, offset), np.full(directions, direction), np.full(rates, _RATE)
         ]
 
-    def physics(self, frame: ContactFrame) -> Callable[[Tensor], Tensor]:
+    def physics(self, frame: ContactFrame) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
         """The model as a function of parameters; see `DistilledModel.physics`."""
         impacts = _FramedImpacts(self.scene, frame)
         start = torch.as_tensor(frame.twist_before / frame.speed[:, None])
         speed = torch.as_tensor(frame.speed)
         by_formula = bool(analytic_params(self.scene))
 
-        def change(unit: Tensor) -> Tensor:
-            solved = _Solved.apply(unit, impacts)  # type: ignore[no-untyped-call]
+        def change(rows: Tensor, unit: Tensor, free: Tensor | None = None) -> Tensor:
+            solved = _Solved.apply(unit, rows, free, impacts)  # type: ignore[no-untyped-call]
             if by_formula:
-                solved = apply_analytic_effects(self.scene, solved, start, speed, unit)
+                solved = apply_analytic_effects(self.scene, solved, start[rows], speed[rows], unit)
             return solved
 
         return change
@@ -89,9 +89,10 @@ class SolvedModel:
             (1, N, k).
         """
         params = self.scene.params
-        unit = to_unit(params, np.broadcast_to(theta, (len(frame.speed), len(params))))
+        n = len(frame.speed)
+        unit = torch.as_tensor(to_unit(params, np.broadcast_to(theta, (n, len(params)))))
         with torch.no_grad():
-            return self.physics(frame)(torch.as_tensor(unit)[None]).numpy()
+            return self.physics(frame)(torch.arange(n), unit, None).numpy()[None]
 
     def predict(self, impacts: Impacts, theta: np.ndarray) -> np.ndarray:
         """Twist after impact (N, k), m/s and rad/s, for theta (p,) or (N, p) in natural units."""
@@ -126,26 +127,31 @@ class _FramedImpacts:
         return self._with_effects(rows, theta, frame, after)
 
     def outcomes_and_jacobian(
-        self, rows: np.ndarray, unit: np.ndarray
+        self, rows: np.ndarray, unit: np.ndarray, free: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`outcomes` and their derivatives (M, k, p) by the parameters, by forward differences."""
+        """`outcomes` and their derivatives (M, k, p) by the parameters, by forward differences.
+
+        Derivatives that are not `free` (M, p) are zero.
+        """
         count, p = unit.shape
         # A tangential spring acts on the solved outcome, which need not be solved for it again.
         solved = [i for i in self.simulated if self.scene.params[i].target != TANGENTIAL_SPRING]
-        blocks = [unit] + [_shifted(unit, i) for i in solved]
-        theta = self._theta(np.concatenate(blocks))
-        all_rows = np.tile(rows, len(blocks))
+        moved = [np.flatnonzero(free[:, i]) for i in solved]  # rows with a derivative by each
+        blocks = [_shifted(unit[at], i) for at, i in zip(moved, solved, strict=True)]
+        theta = self._theta(np.concatenate([unit, *blocks]))
+        all_rows = np.concatenate([rows, *(rows[at] for at in moved)])
         frame, after = self._solve(all_rows, theta)
         changes = self._with_effects(all_rows, theta, frame, after)
-        changes = changes.reshape(len(blocks), count, -1)
-        jacobian = np.zeros((count, changes.shape[2], p))
-        for block, i in enumerate(solved, start=1):
-            jacobian[:, :, i] = (changes[block] - changes[0]) / _DIFFERENCE
+        change, *shifted = np.split(changes, np.cumsum([count, *map(len, moved)])[:-1])
+        jacobian = np.zeros((count, change.shape[1], p))
+        for i, at, moved_change in zip(solved, moved, shifted, strict=True):
+            jacobian[at, :, i] = (moved_change - change[at]) / _DIFFERENCE
         for i in set(self.simulated) - set(solved):
-            theta = self._theta(_shifted(unit, i))
-            shifted = self._with_effects(rows, theta, frame[np.arange(count)], after[:count])
-            jacobian[:, :, i] = (shifted - changes[0]) / _DIFFERENCE
-        return changes[0], jacobian
+            at = np.flatnonzero(free[:, i])
+            theta = self._theta(_shifted(unit[at], i))
+            moved_change = self._with_effects(rows[at], theta, frame[at], after[at])
+            jacobian[at, :, i] = (moved_change - change[at]) / _DIFFERENCE
+        return change, jacobian
 
     def _theta(self, unit: np.ndarray) -> np.ndarray:
         """Theta (M, p) in natural units; what can only be positive stays so beyond its range."""
@@ -177,23 +183,22 @@ class _Solved(torch.autograd.Function):
     """Outcomes of impacts, with their Jacobian by finite differences."""
 
     @staticmethod
-    def forward(context: Any, unit: Tensor, impacts: _FramedImpacts) -> Tensor:
-        """Changes of twist (..., N, k) for theta on its unit scale (..., N, p)."""
-        flat = unit.detach().double().reshape(-1, unit.shape[-1]).numpy()
-        n = unit.shape[-2]
-        rows = np.tile(np.arange(n), len(flat) // max(n, 1))
-        if context.needs_input_grad[0]:
-            change, jacobian = impacts.outcomes_and_jacobian(rows, flat)
-            shape = (*unit.shape[:-1], *jacobian.shape[1:])
-            context.jacobian = torch.as_tensor(jacobian).reshape(shape)
-        else:
-            change = impacts.outcomes(rows, flat)
-        return torch.as_tensor(change).reshape(*unit.shape[:-1], -1)
+    def forward(
+        context: Any, unit: Tensor, rows: Tensor, free: Tensor | None, impacts: _FramedImpacts
+    ) -> Tensor:
+        """Changes of twist (R, k) of impacts `rows` (R,) for theta on its unit scale (R, p)."""
+        theta = unit.detach().double().numpy()
+        if not context.needs_input_grad[0]:
+            return torch.as_tensor(impacts.outcomes(rows.numpy(), theta))
+        wanted = np.ones(unit.shape, bool) if free is None else free.numpy()
+        change, jacobian = impacts.outcomes_and_jacobian(rows.numpy(), theta, wanted)
+        context.jacobian = torch.as_tensor(jacobian)
+        return torch.as_tensor(change)
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Gradient by theta (..., N, p) from the gradient by the changes (..., N, k)."""
-        return torch.einsum("...k,...kp->...p", gradients[0], context.jacobian), None
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        """Gradient by theta (R, p) from the gradient by the changes (R, k)."""
+        return torch.einsum("rk,rkp->rp", gradients[0], context.jacobian), None, None, None
 
 
 def _shifted(unit: np.ndarray, index: int) -> np.ndarray:
