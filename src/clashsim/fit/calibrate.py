@@ -82,6 +82,11 @@ class Calibration:
         """Variance of the measurement noise relative to the outcome, the mean over the fits."""
         return self._mean_over_fits([p.scales.noise**2 for p in self.posteriors])
 
+    @property
+    def constants(self) -> torch.Tensor:
+        """Constants (p,) of the most probable fit, on the unit scale, from nominal values."""
+        return self.posteriors[int(np.argmax(self.weights))].anchor[0]
+
     @cached_property
     def most_probable(self) -> Calibration:
         """The same with one sample of each fit, the most probable one.
@@ -255,6 +260,7 @@ def calibrate_subsets(
     posterior_samples: int = 5,
     prior_scales: tuple[PriorScales, ...] | None = None,
     frame: ContactFrame | None = None,
+    near: Calibration | None = None,
 ) -> list[Calibration]:
     """Calibrate on several subsets of the impacts, in less time than one after the other.
 
@@ -266,6 +272,8 @@ def calibrate_subsets(
         posterior_samples: Number of samples of each fit.
         prior_scales: Prior scales to choose from; `PRIOR_SCALES` by default.
         frame: The impacts in their contact frames, if already computed.
+        near: A calibration on all impacts, at whose constants the fits begin instead of searching
+            the whole prior; where they end is decided by the impacts of their subsets.
 
     Returns:
         The calibrated model of each subset.
@@ -273,7 +281,8 @@ def calibrate_subsets(
     impacts = impacts.checked()
     frame = frame or contact_frame(base.scene, impacts)
     physics = physics_of(base, frame, impacts.known)
-    plan = _CalibrationPlan(seed, posterior_samples, prior_scales or PRIOR_SCALES)
+    constants = None if near is None else near.constants
+    plan = _CalibrationPlan(seed, posterior_samples, prior_scales or PRIOR_SCALES, constants)
     fits = []
     for rows in subsets:
         subset = impacts[rows].checked()
@@ -290,11 +299,19 @@ def calibrate_subsets(
 
 @dataclass(frozen=True)
 class _CalibrationPlan:
-    """Seed, number of posterior samples, and prior scales to choose from."""
+    """How to fit each subset.
+
+    Attributes:
+        seed: Of the posterior samples.
+        posterior_samples: Number of samples of each fit.
+        prior_scales: Prior scales to choose from.
+        near: Constants (p,) to begin at; None to search for them.
+    """
 
     seed: int
     posterior_samples: int
     prior_scales: tuple[PriorScales, ...]
+    near: torch.Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +337,7 @@ def _fit_posteriors(
     contact = contact_prior(scene, known)
     if not torch.equal(contact.std, priors[0].std):
         priors.append(contact)
-    anchors = yield from fit_constants(data, priors)
+    anchors = yield from fit_constants(data, priors, plan.near)
     plans = [PlannedFit(scales, 1, priors[0], anchors[0]) for scales in plan.prior_scales]
     for prior, anchor in zip(priors, anchors, strict=True):
         for noise in _NOISES:

@@ -9,10 +9,10 @@ regularises every direction.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ _MIN_WEIGHT = 0.01  # of an impact, so that the fit cannot dismiss most of them 
 _CONVERGED = 0.02
 _LINE_SEARCH = (1.0, 0.4, 0.15, 0.05)  # shares of a Gauss-Newton step, the longest first
 
-_FREE_STD = 2 * FIXED_STD  # parameters with a smaller prior standard deviation stay at its mean
+FREE_STD = 2 * FIXED_STD  # parameters with a smaller prior standard deviation stay at its mean
 _MAX_ROWS = 8192  # that the physics is evaluated for at once, to bound the memory it takes
 
 
@@ -149,6 +149,18 @@ class _Linearised:
     other_factor: Tensor
 
 
+class _Improved(NamedTuple):
+    """Where Gauss-Newton has come to: dual coefficients (M, N, p), weights (M, N), costs (M,).
+
+    The evidence is that of the first member.
+    """
+
+    dual: Tensor
+    weight: Tensor
+    cost: Tensor
+    evidence: float
+
+
 @dataclass(frozen=True, eq=False)
 class FieldProblem:
     """The fit of M members to N impacts.
@@ -188,28 +200,55 @@ class FieldProblem:
         Each round lowers the weight of impacts that stay unexplained (Student-t noise), so that
         recording errors and double hits have little influence.
         """
+        found = yield from self._improve(dual, rounds)
+        at = yield from self._linearise(found.dual, found.weight)
+        return self._solution(found.dual, at, found.cost, found.evidence)
+
+    def search(self, dual: Tensor, *, rounds: int) -> Search:
+        """`descend`, where only the coefficients and costs at the end matter."""
+        found = yield from self._improve(dual, rounds)
+        return found.dual, found.cost
+
+    def _improve(
+        self, dual: Tensor, rounds: int
+    ) -> Generator[PhysicsRequest, PhysicsAnswer, _Improved]:
+        """Gauss-Newton from dual coefficients (M, N, p), for members that have not converged."""
         m, n, k = self.target.shape
         smooth, _ = self._kernels
+        dual = dual.clone()
         weight = torch.ones(m, n, dtype=torch.float64)
         evidence = -float("inf")
         cost = torch.full((m,), torch.inf, dtype=torch.float64)
+        members = torch.arange(m)
         for _ in range(rounds):
-            at = yield from self._linearise(dual, weight)
+            problem = self if len(members) == m else self._select(members)
+            at = yield from problem._linearise(dual[members], weight[members])
             factor = torch.linalg.cholesky(at.other + _outer(at.jacobian, smooth, self.std))
-            linear_target = self._linear_target(at)
-            alpha = torch.cholesky_solve(linear_target, factor).reshape(m, n, k)
-            evidence = _evidence(weight[0], linear_target[0], alpha[0], factor[0])
+            linear_target = problem._linear_target(at)
+            alpha = torch.cholesky_solve(linear_target, factor).reshape(-1, n, k)
+            if members[0] == 0:
+                evidence = _evidence(weight[0], linear_target[0], alpha[0], factor[0])
             proposed = torch.einsum("mnkp,mnk->mnp", at.jacobian, alpha)
-            last_cost = cost
-            dual, cost = yield from self._line_search(dual, proposed, at)
-            explained_by_noise = (self.scales.noise**2 / weight)[..., None] * alpha
+            last_cost = cost[members]
+            dual[members], new_cost = yield from problem._line_search(dual[members], proposed, at)
+            cost[members] = new_cost
+            explained_by_noise = (self.scales.noise**2 / weight[members])[..., None] * alpha
             misfit = explained_by_noise.square().sum(-1) / self.scales.noise**2
-            weight = (_DEGREES_OF_FREEDOM + k) / (_DEGREES_OF_FREEDOM + misfit)
-            weight = weight.clamp_min(_MIN_WEIGHT)
-            if ((last_cost - cost).abs() <= _CONVERGED * (1 + cost)).all():
+            lowered = (_DEGREES_OF_FREEDOM + k) / (_DEGREES_OF_FREEDOM + misfit)
+            weight[members] = lowered.clamp_min(_MIN_WEIGHT)
+            members = members[(last_cost - new_cost).abs() > _CONVERGED * (1 + new_cost)]
+            if len(members) == 0:
                 break
-        at = yield from self._linearise(dual, weight)
-        return self._solution(dual, at, cost, evidence)
+        return _Improved(dual, weight, cost, evidence)
+
+    def _select(self, members: Tensor) -> FieldProblem:
+        """The problem of some of the members, by their indices."""
+        return replace(
+            self,
+            target=self.target[members],
+            mean=self.mean[members],
+            ratio=self.ratio[members],
+        )
 
     def _solution(
         self, dual: Tensor, at: _Linearised, cost: Tensor, evidence: float
@@ -245,7 +284,7 @@ class FieldProblem:
         """The problem at dual coefficients (M, N, p), with weights (M, N) of the impacts."""
         smooth, scatter = self._kernels
         phi = self.mean[:, None] + apply_kernel(smooth, self.std, dual)
-        value, jacobian = yield PhysicsRequest(self.data.rows, phi, self.std > _FREE_STD)
+        value, jacobian = yield PhysicsRequest(self.data.rows, phi, self.std > FREE_STD)
         assert jacobian is not None
         value = value / self.size[:, None]
         jacobian = jacobian / self.size[:, None, None]
@@ -321,13 +360,15 @@ class FieldProblem:
         return 0.5 * white.square().sum((1, 2)) + 0.5 * (dual * move).sum((1, 2))
 
 
-# A descent asks for the physics and is sent the answer, until it returns where it ended.
+# A descent asks for the physics and is sent the answer, until it returns where it ended; a search
+# returns only the coefficients and costs there.
 Descent = Generator[PhysicsRequest, PhysicsAnswer, FieldSolution]
-
+Search = Generator[PhysicsRequest, PhysicsAnswer, tuple[Tensor, Tensor]]
+_AnyDescent = Generator[PhysicsRequest, PhysicsAnswer, Any]
 
 # A fit asks for descents and is sent where they ended, until it returns its result.
 Result = TypeVar("Result")
-Fit = Generator[Sequence[Descent], list[FieldSolution], Result]
+Fit = Generator[Sequence[_AnyDescent], list[Any], Result]
 
 
 def run_fits(physics: Physics, fits: Sequence[Fit[Result]]) -> list[Result]:
@@ -354,7 +395,7 @@ def run_fits(physics: Physics, fits: Sequence[Fit[Result]]) -> list[Result]:
     return [results[i] for i in range(len(fits))]
 
 
-def _run_together(physics: Physics, descents: Sequence[Descent]) -> list[FieldSolution]:
+def _run_together(physics: Physics, descents: Sequence[_AnyDescent]) -> list[Any]:
     """Run several descents in lockstep.
 
     A call of the physics takes hardly longer for many members than for one, so the requests of all
@@ -367,7 +408,7 @@ def _run_together(physics: Physics, descents: Sequence[Descent]) -> list[FieldSo
     Returns:
         Where each ended.
     """
-    solutions: dict[int, FieldSolution] = {}
+    solutions: dict[int, Any] = {}
     requests = {i: next(descent) for i, descent in enumerate(descents)}
     while requests:
         for with_jacobian in (True, False):

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from clashsim.core.workers import default_threads
 from clashsim.sim.contact.compiled import compiled
 from clashsim.sim.contact.cone_solver import (
     DIM,
@@ -118,7 +119,7 @@ def solve_impacts(
             (twist_after, end),
         )
 
-    threads = min(threads or os.cpu_count() or 1, max(1, n // _ROWS_PER_THREAD))
+    threads = min(threads or default_threads(), max(1, n // _ROWS_PER_THREAD))
     if threads == 1:
         solve(0, n)
     else:

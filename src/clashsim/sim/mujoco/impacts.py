@@ -17,6 +17,7 @@ from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.mobility import Mobility
 from clashsim.core.params import from_unit, pair_rows
 from clashsim.core.scene import CONTACT_SENSOR, GROUND, STRIKE, Scene
+from clashsim.core.workers import default_threads
 
 # A pair that stays together has ended its impact when it closes at less than this share of the
 # approach speed.
@@ -109,7 +110,8 @@ class ImpactSimulator:
         """
         self.scene = scene
         self.size = size
-        self._batch = batch.Batch(without_position_control(scene), size, nthread=threads)
+        model = without_position_control(scene)
+        self._batch = batch.Batch(model, size, nthread=threads or default_threads())
         self._qpos = self._batch.bind("qpos")
         self._qvel = self._batch.bind("qvel")
         self._warmstart = self._batch.bind("qacc_warmstart")
