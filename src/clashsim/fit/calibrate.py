@@ -239,62 +239,38 @@ def calibrate(
     Returns:
         The calibrated model.
     """
-    (calibration,) = calibrate_subsets(
-        base,
-        impacts,
-        [np.arange(len(impacts))],
-        seed=seed,
-        posterior_samples=posterior_samples,
-        prior_scales=prior_scales,
-        frame=frame,
-    )
+    impacts = impacts.checked()
+    frame = frame or contact_frame(base.scene, impacts)
+    plan = _CalibrationPlan(seed, posterior_samples, prior_scales or PRIOR_SCALES)
+    (calibration,) = _calibrate_subsets(base, impacts, frame, [np.arange(len(impacts))], plan)
     return calibration
 
 
 def calibrate_subsets(
-    base: BaseModel,
+    calibration: Calibration,
     impacts: Impacts,
     subsets: Sequence[np.ndarray],
     *,
     seed: int = 0,
     posterior_samples: int = 5,
-    prior_scales: tuple[PriorScales, ...] | None = None,
-    frame: ContactFrame | None = None,
-    near: Calibration | None = None,
 ) -> list[Calibration]:
-    """Calibrate on several subsets of the impacts, in less time than one after the other.
+    """Calibrate again on several subsets of the impacts, in less time than one after the other.
 
     Args:
-        base: The base model.
-        impacts: Recorded impacts.
+        calibration: The calibration on all impacts. The fits begin at its constants instead of
+            searching the whole prior; where they end is decided by the impacts of their subsets.
+        impacts: The recorded impacts.
         subsets: Indices of the impacts of each subset.
         seed: Seed of the posterior samples.
         posterior_samples: Number of samples of each fit.
-        prior_scales: Prior scales to choose from; `PRIOR_SCALES` by default.
-        frame: The impacts in their contact frames, if already computed.
-        near: A calibration on all impacts, at whose constants the fits begin instead of searching
-            the whole prior; where they end is decided by the impacts of their subsets.
 
     Returns:
         The calibrated model of each subset.
     """
-    impacts = impacts.checked()
-    frame = frame or contact_frame(base.scene, impacts)
-    physics = physics_of(base, frame, impacts.known)
-    constants = None if near is None else near.constants
-    plan = _CalibrationPlan(seed, posterior_samples, prior_scales or PRIOR_SCALES, constants)
-    fits = []
-    for rows in subsets:
-        subset = impacts[rows].checked()
-        scaling = InputScaling.of(base, frame[rows], subset.known)
-        data = scaling.data(
-            base, frame[rows], subset.known, subset.after, shared=(physics, np.asarray(rows))
-        )
-        fits.append(_fit_posteriors(base.scene, data, subset.known, plan))
-    calibrations = []
-    for rows, fitted in zip(subsets, run_fits(physics, fits), strict=True):
-        calibrations.append(_calibration(base, impacts[rows], frame[rows], fitted))
-    return calibrations
+    base = calibration.base
+    plan = _CalibrationPlan(seed, posterior_samples, PRIOR_SCALES, calibration.constants)
+    frame = contact_frame(base.scene, impacts)
+    return _calibrate_subsets(base, impacts, frame, subsets, plan)
 
 
 @dataclass(frozen=True)
@@ -311,7 +287,30 @@ class _CalibrationPlan:
     seed: int
     posterior_samples: int
     prior_scales: tuple[PriorScales, ...]
-    near: torch.Tensor | None
+    near: torch.Tensor | None = None
+
+
+def _calibrate_subsets(
+    base: BaseModel,
+    impacts: Impacts,
+    frame: ContactFrame,
+    subsets: Sequence[np.ndarray],
+    plan: _CalibrationPlan,
+) -> list[Calibration]:
+    """Calibrate on each subset of the impacts, all of them in lockstep."""
+    physics = physics_of(base, frame, impacts.known)
+    fits = []
+    for rows in subsets:
+        subset = impacts[rows].checked()
+        scaling = InputScaling.of(base, frame[rows], subset.known)
+        data = scaling.data(
+            base, frame[rows], subset.known, subset.after, shared=(physics, np.asarray(rows))
+        )
+        fits.append(_fit_posteriors(base.scene, data, subset.known, plan))
+    calibrations = []
+    for rows, fitted in zip(subsets, run_fits(physics, fits), strict=True):
+        calibrations.append(_calibration(base, impacts[rows], frame[rows], fitted))
+    return calibrations
 
 
 @dataclass(frozen=True, eq=False)

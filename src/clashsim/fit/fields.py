@@ -114,7 +114,7 @@ class Posterior:
 
 
 @dataclass(frozen=True, eq=False)
-class Anchor:
+class FittedConstants:
     """The most probable constant parameters of N impacts.
 
     Attributes:
@@ -128,7 +128,7 @@ class Anchor:
 
 def fit_constants(
     data: FieldData, priors: Sequence[ThetaPrior], near: Tensor | None = None
-) -> Fit[list[Anchor]]:
+) -> Fit[list[FittedConstants]]:
     """The most probable constant parameters for each prior, by descents from several starts.
 
     The first start is the prior's mean, the others are drawn from the prior.
@@ -160,7 +160,7 @@ def fit_constants(
     for solution in solutions:
         best_start = int(solution.cost.argmin())
         predicted = solution.outcome_shape[best_start] * size[:, None]
-        anchors.append(Anchor(solution.phi[best_start, 0], _size(predicted)))
+        anchors.append(FittedConstants(solution.phi[best_start, 0], _size(predicted)))
     return anchors
 
 
@@ -207,7 +207,7 @@ class PlannedFit:
     scales: PriorScales
     samples: int
     prior: ThetaPrior
-    anchor: Anchor
+    anchor: FittedConstants
     begin: Tensor | None = None
 
 

@@ -427,7 +427,7 @@ def _rest_height_table(scene: Scene) -> _RestHeightTable:
     theta = np.tile(scene.nominal, (len(grid), 1))
     for column, i in enumerate(params):
         theta[:, i] = from_unit([scene.params[i]], grid[:, column : column + 1])[:, 0]
-    simulations = batch.Batch(scene.base, len(grid))
+    simulations = batch.Batch(scene.base, len(grid), nthread=default_threads())
     scene.write(theta, simulations.expand)
     body = scene.struck_body
     qpos = simulations.bind("qpos")
