@@ -172,7 +172,8 @@ class Impacts:
     Attributes:
         planar: Whether the bodies move in a plane.
         before: (N, 12) in a plane or (N, 26) in space, columns as `before_columns(planar)`.
-        after: (N, 3) or (N, 6), twist of the struck body after the bodies have separated.
+        after: (N, 3) or (N, 6), twist of the struck body after the bodies have separated; NaN for
+            components that were not measured.
         theta: (N, p), parameters of simulated impacts; None for real ones.
         known: Parameters of the scene that were measured with each impact, by name, (N,) each.
         source: Where the impacts come from, such as "real" or "simulated".
@@ -242,22 +243,31 @@ class Impacts:
         """Pose of the striker before contact, (N, 3) or (N, 7)."""
         return self.motion.striker.pose
 
+    @property
+    def measured(self) -> np.ndarray:
+        """Whether each component (N, k) of the outcome was measured."""
+        return ~np.isnan(self.after)
+
     def unusable(self) -> dict[str, np.ndarray]:
         """Find rows that cannot be used.
 
         Returns:
             Masks (N,) of such rows, by the reason; empty where all can be used.
         """
-        not_finite = ~(np.isfinite(self.before).all(1) & np.isfinite(self.after).all(1))
+        not_finite = ~np.isfinite(self.before).all(1) | np.isinf(self.after).any(1)
         for values in self.known.values():
             not_finite |= ~np.isfinite(np.asarray(values, float))
         is_still = (np.abs(self.twist).max(1) == 0) & (np.abs(self.striker_twist).max(1) == 0)
-        is_unchanged = np.abs(self.after - self.twist).max(1) == 0
+        has_no_outcome = ~self.measured.any(1)
+        change = np.where(self.measured, self.after - self.twist, 0.0)
+        is_unchanged = np.abs(change).max(1) == 0
         found = {
             "hold NaN or infinite values": not_finite,
+            "have no measured outcome": has_no_outcome & ~not_finite,
             "have no velocity before contact, so nothing moves": is_still & ~not_finite,
             "have a struck body whose velocity does not change, so nothing was hit": is_unchanged
-            & ~is_still,
+            & ~is_still
+            & ~has_no_outcome,
         }
         return {reason: rows for reason, rows in found.items() if rows.any()}
 
@@ -272,7 +282,7 @@ class Impacts:
             raise DataError("there are no impacts in the data")
         for reason, rows in self.unusable().items():
             raise DataError(f"impacts {listed_rows(rows)} {reason}")
-        spreads = np.ptp(np.hstack([self.before, self.after]), axis=0)
+        spreads = np.ptp(np.hstack([self.before, np.nan_to_num(self.after)]), axis=0)
         if len(self) > 1 and spreads.max() == 0:
             raise DataError(
                 f"all {len(self)} impacts are identical: "
@@ -290,25 +300,26 @@ class Impacts:
         """The largest component (m/s) of any linear velocity, before or after contact."""
         velocity_after = self.after[:, : self.motion.struck.velocity.shape[1]]
         velocities = [self.motion.struck.velocity, self.motion.striker.velocity, velocity_after]
-        return float(np.abs(np.hstack(velocities)).max())
+        return float(np.nanmax(np.abs(np.hstack(velocities))))
 
 
 def from_columns(table: Mapping[str, np.ndarray], *, known: Sequence[str] = ()) -> Impacts:
     """Build impacts from named columns.
 
-    Poses and twists before contact may be left out where they are zero or without rotation.
+    Poses and twists before contact may be left out where they are zero or without rotation, and
+    components of the outcome that were not measured.
 
     Args:
         table: Columns (N,) by the names of `before_columns` and `after_columns`.
         known: Names of further columns: parameters measured with each impact.
 
     Returns:
-        Impacts in space where there is a column `vz_after`, else in a plane.
+        Impacts in space where a column is one of motion in space, such as `vz`; else in a plane.
 
     Raises:
         DataError: A column is missing or unknown.
     """
-    planar = "vz_after" not in table
+    planar = not any(_is_spatial_only(name) for name in table)
     n = len(next(iter(table.values()))) if table else 0
     names_before = before_columns(planar)
     names_after = after_columns(planar)
@@ -318,7 +329,9 @@ def from_columns(table: Mapping[str, np.ndarray], *, known: Sequence[str] = ()) 
     for name in names_before:
         column = table[name] if name in table else np.full(n, no_rotation.get(name, 0.0))
         before.append(np.asarray(column, float))
-    after = [np.asarray(table[name], float) for name in names_after]
+    after = []
+    for name in names_after:
+        after.append(np.asarray(table[name], float) if name in table else np.full(n, np.nan))
     measured = {name: np.asarray(table[name], float) for name in known if name in table}
     return Impacts(planar, np.column_stack(before), np.column_stack(after), known=measured)
 
@@ -330,6 +343,12 @@ def to_columns(impacts: Impacts) -> dict[str, np.ndarray]:
     return table | dict(impacts.known)
 
 
+def _is_spatial_only(name: str) -> bool:
+    """Whether a column describes motion in space, and none in a plane."""
+    bare = name.removeprefix("striker_").removesuffix("_after")
+    return bare in {*_SPATIAL_POSE, *_SPATIAL_TWIST} - {*_PLANAR_POSE, *_PLANAR_TWIST}
+
+
 def _check_column_names(
     table: Mapping[str, np.ndarray],
     names_before: Sequence[str],
@@ -337,9 +356,11 @@ def _check_column_names(
     known: Sequence[str],
 ) -> None:
     """Raise a `DataError` where a needed column is missing or a column is unknown."""
-    for name in names_after:
-        if name not in table:
-            raise DataError(f"impacts lack the column {name!r}; {did_you_mean(name, table)}")
+    if not any(name in table for name in names_after):
+        first = names_after[0]
+        raise DataError(
+            f"impacts lack an outcome, such as the column {first!r}; {did_you_mean(first, table)}"
+        )
     allowed = [*names_before, *names_after, *known]
     for name in table:
         if name not in allowed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ _FORMAT = 1
 _METADATA = "clashsim"
 _KNOWN_PREFIX = "known/"  # of tensors with parameters measured with each impact
 _MAX_LISTED = 8  # impacts that an error message lists
+_OUTCOME = {*after_columns(True), *after_columns(False)}  # columns that may lack values
 Table = Mapping[str, np.ndarray]  # columns (N,) by name
 
 
@@ -44,7 +46,7 @@ def read_impacts(path: Path | str, *, known: Sequence[str] = ()) -> Impacts:
             impact).
 
     Returns:
-        The impacts; all their numbers are finite.
+        The impacts; all their numbers are finite but those of outcomes that were not measured.
     """
     path = Path(path)
     if path.suffix not in _READERS:
@@ -115,7 +117,9 @@ def _csv_bytes(impacts: Impacts) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(table)
-    writer.writerows([repr(float(v)) for v in row] for row in zip(*table.values(), strict=True))
+    for row in zip(*table.values(), strict=True):
+        # A component that was not measured is an empty cell.
+        writer.writerow(["" if np.isnan(value) else repr(float(value)) for value in row])
     return out.getvalue().encode()
 
 
@@ -144,6 +148,9 @@ def _line_numbers(row: Sequence[str], header: Sequence[str], line: int) -> list[
         raise DataError(f"line {line} has {len(row)} cells where the header has {len(header)}")
     numbers = []
     for cell, name in zip(row, header, strict=True):
+        if name in _OUTCOME and not cell.strip():
+            numbers.append(math.nan)  # not measured
+            continue
         try:
             numbers.append(float(cell))
         except ValueError:
@@ -263,6 +270,8 @@ def _column(name: str, values: object) -> np.ndarray:
     if not isinstance(values, list):
         raise DataError(f"column {name!r} must be a list of numbers, got {quoted(values)}")
     # Checked one by one: where one value is a text, numpy would take its memory for every row.
+    if name in _OUTCOME:
+        values = [math.nan if value is None else value for value in values]  # not measured
     for i, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int | float):
             found = f"impact {i} has {quoted(value)} in column {name!r}"
@@ -281,8 +290,11 @@ def _text(content: bytes) -> str:
 
 
 def _check_finite(impacts: Impacts) -> Impacts:
-    """Return the impacts unchanged; raises a DataError that lists those with NaN or infinity."""
-    finite = np.isfinite(impacts.before).all(1) & np.isfinite(impacts.after).all(1)
+    """Return the impacts unchanged; raises a DataError that lists those with NaN or infinity.
+
+    Components of the outcome that were not measured are NaN.
+    """
+    finite = np.isfinite(impacts.before).all(1) & ~np.isinf(impacts.after).any(1)
     for values in impacts.known.values():
         finite &= np.isfinite(values)
     if impacts.theta is not None:

@@ -34,6 +34,8 @@ _CONVERGED = 0.02
 _LINE_SEARCH = (1.0, 0.4, 0.15, 0.05)  # shares of a Gauss-Newton step, the longest first
 
 FREE_STD = 2 * FIXED_STD  # parameters with a smaller prior standard deviation stay at its mean
+# Variance of what was not measured, over the squared size of the outcome: it says nothing then.
+_UNMEASURED_VARIANCE = 1e4
 _MAX_ROWS = 8192  # that the physics is evaluated for at once, to bound the memory it takes
 
 
@@ -82,6 +84,8 @@ class FieldData:
         change: Observed change of twist over the approach speed (N, k).
         twist_before: Twist before over the approach speed, (N, k).
         context: The circumstances of the impacts.
+        unmeasured: Projections (N, k, k) onto the directions in which `change` was not measured;
+            None where all of it was.
     """
 
     physics: Physics
@@ -89,6 +93,7 @@ class FieldData:
     change: Tensor
     twist_before: Tensor
     context: Context
+    unmeasured: Tensor | None = None
 
     def evaluate(self, phi: Tensor) -> Tensor:
         """Change of twist over the approach speed (M, N, k) at parameters (M, N, p)."""
@@ -264,7 +269,7 @@ class FieldProblem:
         explained = (first_jacobian * torch.cholesky_solve(first_jacobian, whole_factor)).sum(0)
         variance = self.std.square() - self.std.pow(4) * explained
         linear_target = self._linear_target(at)[0]
-        loo_error, loo_median = _leave_one_out(whole_factor, linear_target, k)
+        loo_error, loo_median = _leave_one_out(whole_factor, linear_target, k, self.data.unmeasured)
         return FieldSolution(
             dual=dual,
             phi=at.phi,
@@ -297,6 +302,8 @@ class FieldProblem:
             self.scales.noise**2 / weight,
             jacobian.shape[2],
         )
+        if self.data.unmeasured is not None:
+            _add_to_blocks(other, _UNMEASURED_VARIANCE * self.data.unmeasured)
         return _Linearised(
             phi=phi,
             jacobian=jacobian,
@@ -492,7 +499,9 @@ def _evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> 
     return float((outliers - fit - factor.diagonal().log().sum()).item())
 
 
-def _leave_one_out(factor: Tensor, target: Tensor, k: int) -> tuple[float, float]:
+def _leave_one_out(
+    factor: Tensor, target: Tensor, k: int, unmeasured: Tensor | None
+) -> tuple[float, float]:
     """Mean squared standardised error of leaving each impact out in turn, and its median size.
 
     They are exact for the linearised model.
@@ -501,6 +510,7 @@ def _leave_one_out(factor: Tensor, target: Tensor, k: int) -> tuple[float, float
         factor: Cholesky factor (n k, n k) of the observations' covariance.
         target: Observations (n k, 1) as differences from the prior mean.
         k: Numbers per impact.
+        unmeasured: As in `FieldData`.
     """
     inverse = torch.cholesky_inverse(factor)
     n = len(target) // k
@@ -508,6 +518,8 @@ def _leave_one_out(factor: Tensor, target: Tensor, k: int) -> tuple[float, float
     # (n, k, k): inverse covariances of each impact given all others.
     blocks = inverse.reshape(n, k, n, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
     error = torch.linalg.solve(blocks, alpha)
+    if unmeasured is not None:
+        error = error - unmeasured @ error
     return float((alpha * error).mean()), float(error.norm(dim=(1, 2)).median())
 
 
@@ -546,3 +558,10 @@ def _other_covariance(scatter: Tensor | None, of_residual: Tensor, noise: Tensor
         out = out + scatter
     out.diagonal(dim1=1, dim2=2).add_(noise.repeat_interleave(k, 1) + 1e-10)
     return out
+
+
+def _add_to_blocks(covariance: Tensor, blocks: Tensor) -> None:
+    """Add blocks (N, k, k) of single impacts to covariances (M, N k, N k), in place."""
+    n, k, _ = blocks.shape
+    by_impact = covariance.view(-1, n, k, n, k)
+    by_impact.diagonal(dim1=1, dim2=3).add_(blocks.permute(1, 2, 0))
