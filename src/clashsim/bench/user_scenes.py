@@ -26,6 +26,7 @@ _PLANAR = (
     '<joint name="{0}x" type="slide" axis="1 0 0"/><joint name="{0}y" type="slide" axis="0 1 0"/>'
     '<joint name="{0}w" type="hinge" axis="0 0 1"/>'
 )
+_BLOCK = '<geom type="box" size=".06 .03 .02" mass=".2"/>'
 _FLOOR = '<geom name="floor" type="plane" size="2 2 .1"/>'
 
 
@@ -267,18 +268,21 @@ def _planar_scenes() -> Iterator[UserScene]:
     yield from scene_of_three_pairs()
 
 
-def scene_of_three_pairs() -> Iterator[UserScene]:
-    """A block that a ball strikes, and that hits a wall and another block: a scene per pair."""
-    box = '<geom type="box" size=".06 .03 .02" mass=".2"/>'
+def scene_of_three_pairs(geom: str = _BLOCK) -> Iterator[UserScene]:
+    """Make a block that a ball strikes, and that hits a wall and another block: a scene per pair.
+
+    Args:
+        geom: MJCF of the geom of both blocks.
+    """
     ball = (
         '<body name="ball" pos="-1 0 0"><joint name="bx" type="slide" axis="1 0 0"/>'
         '<joint name="by" type="slide" axis="0 1 0"/><geom type="sphere" size=".015" mass=".15"/>'
         "</body>"
     )
     wall = '<geom name="wall" type="box" pos=".25 0 0" size=".02 2 .1"/>'
-    xml = _mjcf(_on_plane("block", box) + _on_plane("brick", box, "-.6 .6 0") + ball + wall)
+    xml = _mjcf(_on_plane("block", geom) + _on_plane("brick", geom, "-.6 .6 0") + ball + wall)
     launches = {
-        "ball": _slide_into(0.16, lateral=0.01),
+        "ball": _slide_into(0.16, lateral=0.04),
         "wall": _into_wall,
         "brick": _slide_into(0.2, lateral=0.03, striker="brick"),
     }
