@@ -15,6 +15,7 @@ import clashsim
 from clashsim import cli
 from clashsim.bench.scenes import in_one_recording, recorded_impacts
 from clashsim.bench.user_scenes import hidden_model, scene_of_three_pairs
+from clashsim.commands.view import strike_source
 from clashsim.core.contact_frame import inertia
 from clashsim.core.errors import DataError, ParamError, RunError
 from clashsim.core.impacts import Impacts, to_columns
@@ -28,6 +29,7 @@ from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.run_folder import read_notes
 from clashsim.fit.solved_model import SolvedModel
 from clashsim.pipeline import advice
+from clashsim.view.strike_sources import MeasuredImpacts
 
 # Round bodies: on corners small errors grow from one collision to the next.
 RADIUS = 0.045  # m
@@ -156,6 +158,13 @@ def test_the_folder_of_a_pair_is_a_run(folder, tmp_path):
     command = ["export", str(folder / "run" / "pairs" / "block-wall"), "-o", str(tmp_path / "out")]
     assert cli.main(command) == 0
     assert 'geom1="wall"' in (tmp_path / "out" / "scene.xml").read_text()
+
+
+def test_the_viewer_replays_the_impacts_of_the_pair(folder):
+    own = folder / "run" / "pairs" / "block-wall"
+    source = strike_source(clashsim.load(own), read_notes(own), None)
+    assert isinstance(source, MeasuredImpacts)
+    assert len(source.names) == NUM_IMPACTS["wall"] - 1  # one row names another body
 
 
 def test_a_changed_pair_is_noticed(folder, tmp_path):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mujoco
 import numpy as np
 
 from clashsim.core.errors import DataError, did_you_mean
-from clashsim.core.impacts import listed_rows
+from clashsim.core.impacts import Impacts, listed_rows
 from clashsim.core.pair_choice import collision_key, geom_named
+from clashsim.core.scene import Scene
 from clashsim.data.impact_files import read_impacts
 from clashsim.pipeline.recordings import holds_trials
 
@@ -108,6 +109,23 @@ def assign_to_pairs(
     if not pairs:
         raise DataError("; ".join(left_out).removeprefix("left out: "))
     return list(pairs.values()), left_out
+
+
+def impacts_of_pair(impacts: Impacts, scene: Scene) -> Impacts:
+    """The impacts of a recording that are of a scene's own pair; all where they name no bodies.
+
+    Args:
+        impacts: The impacts.
+        scene: Scene of the pair.
+    """
+    if impacts.bodies is None:
+        return impacts
+    own = [collision_key(scene.base, geom) for geom in (scene.struck, scene.striker)]
+    pairs, _ = assign_to_pairs(impacts.bodies, scene.base, scene.name)
+    for pair in pairs:
+        if [collision_key(scene.base, geom) for geom in (pair.struck, pair.striker)] == own:
+            return replace(impacts[pair.rows], bodies=None)
+    raise DataError(f"no impact is of {scene.struck!r} and {scene.striker!r}")
 
 
 def _unused_name(names: tuple[str, ...], used: set[str]) -> str:
