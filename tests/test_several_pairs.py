@@ -19,9 +19,11 @@ from clashsim.commands.view import strike_source
 from clashsim.core.contact_frame import inertia
 from clashsim.core.errors import DataError, ParamError, RunError
 from clashsim.core.impacts import Impacts, to_columns
-from clashsim.core.scene import Scene
+from clashsim.core.scene import Scene, author_model
+from clashsim.core.trials import Trial, Trials
 from clashsim.data.folders import write_folder
 from clashsim.data.impact_files import read_impacts, write_impacts
+from clashsim.data.trial_files import write_trials
 from clashsim.evaluate import data_efficiency, trust_map
 from clashsim.evaluate.metrics import relative_error
 from clashsim.evaluate.pair_conclusions import overall_conclusion
@@ -29,6 +31,8 @@ from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.run_folder import read_notes
 from clashsim.fit.solved_model import SolvedModel
 from clashsim.pipeline import advice
+from clashsim.pipeline.pair_recordings import named_pairs, pairs_of_trials
+from clashsim.pipeline.pair_trials import impacts_of_trials
 from clashsim.view.strike_sources import MeasuredImpacts
 
 # Round bodies: on corners small errors grow from one collision to the next.
@@ -295,6 +299,84 @@ def test_a_recording_of_one_pair_needs_no_names_on_the_command_line(recorded, tm
     result = clashsim.calibrate_run(source, tmp_path / "one.csv", tmp_path / "run")
     assert result.run.scene.striker == "wall"
     assert result.metrics["impacts"] == 4
+
+
+def test_impacts_in_trials_are_of_the_pair_that_touches(model, tmp_path):
+    trials = Trials(tuple(recorded_trial(model, number) for number in range(6)))
+    (tmp_path / "scene.xml").write_text(SCENES[0].xml)
+    write_trials(tmp_path / "trials.safetensors", trials)
+    names = [("block", "ball"), ("block", "wall"), ("block", "brick")]
+    pairs = pairs_of_trials(names, author_model(tmp_path / "scene.xml"), "scene")
+    scenes = {
+        pair.name: Scene.load(tmp_path / "scene.xml", struck=pair.struck, striker=pair.striker)
+        for pair in pairs
+    }
+    said: list[str] = []
+    found = impacts_of_trials(trials, scenes, (), said.append)
+    assert said[2] == "block-brick: 0 impacts in 6 trials"
+    assert found.keys() == {"block-ball", "block-wall"}
+    at_wall = found["block-wall"].impacts.pose[:, 0]
+    np.testing.assert_allclose(at_wall, 0.23 - RADIUS, atol=0.01)
+    by_ball = found["block-ball"].impacts
+    distance = np.linalg.norm(by_ball.pose[:, :2] - by_ball.striker_pose[:, :2], axis=1)
+    np.testing.assert_allclose(distance, RADIUS + 0.015, atol=0.01)
+    for name in found:
+        assert len(found[name].impacts) >= 5
+        scene = scenes[name]
+        predicted = SolvedModel(scene).predict(found[name].impacts, true_theta(scene, model))
+        gyration = inertia(scene, scene.struck_body).gyration
+        error = relative_error(predicted, found[name].impacts.after, gyration)
+        assert np.median(error) < 0.1
+
+
+def recorded_trial(model: mujoco.MjModel, number: int) -> Trial:
+    """A trial in which the ball strikes the block, which then hits the wall."""
+    rng = np.random.default_rng(number)
+    data = mujoco.MjData(model)
+    ball = int(model.joint("bx").qposadr[0])
+    data.qpos[ball : ball + 2] = 0.85, rng.uniform(-0.03, 0.03)
+    data.qvel[ball] = rng.uniform(0.8, 1.2)
+    every = round(1 / 400 / model.opt.timestep)
+    poses: dict[str, list[np.ndarray]] = {"block": [], "ball": [], "brick": []}
+    for step in range(280 * every):
+        if step % every == 0:
+            for name, rows in poses.items():
+                body = data.body(name)
+                rows.append(np.concatenate([body.xpos + rng.normal(0, 2e-5, 3), body.xquat]))
+        mujoco.mj_step(model, data)
+    t = np.arange(280) * every * model.opt.timestep
+    return Trial(f"trial {number}", t, {name: np.array(rows) for name, rows in poses.items()})
+
+
+def true_theta(scene: Scene, model: mujoco.MjModel) -> np.ndarray:
+    """Parameters of a pair with which the scene really is."""
+    geoms = [model.geom("wall").id if scene.striker == "wall" else model.body("ball").geomadr[0]]
+    stiffness, damping = -model.geom_solref[geoms[0]]
+    contact = {"friction": FRICTION, "stiffness": stiffness, "damping": damping}
+    nominal = [
+        contact.get(param.name, 60.0 if param.name == "tangential_stiffness" else param.nominal)
+        for param in scene.params
+    ]
+    return np.array(nominal)
+
+
+def test_pairs_in_trials_are_named(model, tmp_path):
+    trials = Trials(tuple(recorded_trial(model, number) for number in range(2)))
+    path = tmp_path / "trials.safetensors"
+    write_trials(path, trials)
+    assert named_pairs(path, ["block:ball"]) == [("block", "ball")]
+    with pytest.raises(ParamError, match=r"STRUCK:STRIKER, as in block:wall, got 'block'"):
+        named_pairs(path, ["block"])
+    (tmp_path / "scene.xml").write_text(SCENES[0].xml)
+    source = str(tmp_path / "scene.xml")
+    with pytest.raises(ParamError, match=r"name the pairs .* --pairs block:ball block:wall"):
+        clashsim.calibrate_pairs(source, path, tmp_path / "run")
+    config = clashsim.CalibrationConfig(pairs=("block:ball", "block:wal"))
+    with pytest.raises(ParamError, match=r"different pairs .* got block:ball, block:wal"):
+        clashsim.calibrate_pairs(source, path, tmp_path / "run", config=config)
+    (tmp_path / "impacts.csv").write_text("vx,vx_after,vy_after,w_after\n1,0,0,0\n")
+    with pytest.raises(ParamError, match="--pairs is for trials"):
+        named_pairs(tmp_path / "impacts.csv", ["block:ball"])
 
 
 def refused(folder: Path, impacts: Impacts, **options) -> str:

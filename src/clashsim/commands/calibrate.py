@@ -72,6 +72,10 @@ class CalibrateOptions:
     """Replace the run if it exists."""
     write_mjcf: OptionalPath = None
     """File to write the scene to, with the identified values in it and otherwise unchanged."""
+    pairs: Names = ()
+    """Several pairs in trials: the bodies or geoms of each, as in block:ball block:wall, the struck
+    one first. An impact is of the pair whose bodies touch.
+    """
     same_material: bool = False
     """Several pairs: what was identified for the pair with the most impacts is the prior of the
     others, so that they need fewer impacts.
@@ -101,6 +105,7 @@ def config_from(options: CalibrateOptions, *, threads: int = 0) -> CalibrationCo
         struck=options.pair.struck,
         striker=options.pair.striker,
         ground=options.pair.ground,
+        pairs=options.pairs,
         same_material=options.same_material,
         threads=threads,
     )
@@ -111,7 +116,7 @@ def run(options: CalibrateOptions) -> None:
     from clashsim.pipeline.calibration import calibrate_run
     from clashsim.pipeline.pair_recordings import named_pairs
 
-    if len(named_pairs(options.impacts)) > 1:
+    if len(named_pairs(options.impacts, options.pairs)) > 1:
         _calibrate_pairs(options)
         return
     result = calibrate_run(

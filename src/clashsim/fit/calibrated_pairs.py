@@ -15,6 +15,7 @@ from clashsim.core.scene import STRIKE, Scene, model_field
 from clashsim.fit.calibrated_run import CalibratedRun
 from clashsim.sim.hybrid.pairs import LearnedPair
 from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.slides.law import SlideModel
 
 # Fields of a contact pair that parameters may change.
 _PAIR_FIELDS = ("pair_friction", "pair_solref", "pair_solreffriction", "pair_solimp")
@@ -45,6 +46,13 @@ class CalibratedPairs:
     def _first(self) -> CalibratedRun:
         return next(iter(self.runs.values()))
 
+    @property
+    def _slide_model(self) -> SlideModel | None:
+        """The slide model of the struck body; None where pairs have several struck bodies."""
+        struck = {run.scene.struck_body.body for run in self.runs.values()}
+        models = [run.slide for run in self.runs.values() if run.slide is not None]
+        return models[0] if models and len(struck) == 1 else None
+
     def hybrid(self, **options: Any) -> HybridSim:
         """MuJoCo with the calibrated collisions of all pairs.
 
@@ -60,7 +68,7 @@ class CalibratedPairs:
         pairs = []
         for run in self.runs.values():
             pairs += _learned_pairs(run)
-        defaults = {"theta": self._first.simulated_theta()}
+        defaults = {"theta": self._first.simulated_theta(), "slide_model": self._slide_model}
         hybrid = HybridSim(self.scene, pairs, **(defaults | options))
         taken = {param.target for param in self.scene.params}
         for run in list(self.runs.values())[1:]:

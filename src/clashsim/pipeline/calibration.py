@@ -77,6 +77,7 @@ class CalibrationConfig:
         struck: Name of the struck geom, for an MJCF file without settings.
         striker: Name of the striking geom, for such a file.
         ground: Name of the geom on which the struck body slides, for such a file.
+        pairs: Pairs of bodies whose impacts are looked for in trials, as in "block:wall".
         same_material: Of a recording of several pairs: whether what was identified for the pair
             with the most impacts is the prior of the others.
         threads: Number of threads for sampling; 0 uses all cores.
@@ -94,6 +95,7 @@ class CalibrationConfig:
     struck: str | None = None
     striker: str | None = None
     ground: str | None = None
+    pairs: tuple[str, ...] = ()
     same_material: bool = False
     threads: int = 0
 
@@ -344,7 +346,7 @@ def result_of(fitted: FittedRun, folder: Path) -> CalibrationResult:
 
 def _with_recorded_pair(config: CalibrationConfig, recording: Path) -> CalibrationConfig:
     """A configuration with the pair that the recording names, if it names one."""
-    pairs = named_pairs(recording)
+    pairs = named_pairs(recording, config.pairs)
     if len(pairs) < 2 and config.same_material:
         raise ParamError(
             f"--same-material is for several pairs, and {recording.name!r} does not name several"
@@ -365,8 +367,8 @@ def refuse_names(config: CalibrationConfig, recording: Path) -> None:
     """Raise a ParamError where options name the bodies that a recording names already."""
     if config.struck is not None or config.striker is not None:
         raise ParamError(
-            f"{recording.name!r} names the bodies of each impact in its columns "
-            f"{' and '.join(BODY_COLUMNS)}: leave out --struck and --striker"
+            "the bodies of each impact follow from --pairs, or from the columns "
+            f"{' and '.join(BODY_COLUMNS)} of {recording.name!r}: leave out --struck and --striker"
         )
 
 
@@ -415,6 +417,7 @@ def saved_options(
         "hold_out": config.hold_out,
         "known": config.known,
         "overwrite": config.overwrite,
+        "pairs": config.pairs,
         "same_material": config.same_material,
         "write_mjcf": None if config.write_mjcf is None else str(config.write_mjcf),
         "pair": {"struck": config.struck, "striker": config.striker, "ground": config.ground},

@@ -30,8 +30,15 @@ from clashsim.pipeline.calibration import (
     result_of,
     saved_options,
 )
-from clashsim.pipeline.pair_recordings import NamedPair, assign_to_pairs
+from clashsim.pipeline.pair_recordings import (
+    NamedPair,
+    assign_to_pairs,
+    named_pairs,
+    pairs_of_trials,
+)
+from clashsim.pipeline.pair_trials import impacts_of_trials
 from clashsim.pipeline.recorded_impacts import RecordedImpacts, without_unusable
+from clashsim.pipeline.recordings import holds_trials, read_recording
 from clashsim.report.pairs import PairSection, pairs_report
 
 _FEWEST_IMPACTS = 3  # of a pair that is calibrated
@@ -78,7 +85,8 @@ def calibrate_pairs(
 
     Args:
         scene: Name of a built-in scene, or path of an MJCF file.
-        recording: File with impacts whose columns "struck" and "striker" name bodies or geoms.
+        recording: File with impacts whose columns "struck" and "striker" name bodies or geoms; or
+            with trials, for which `config.pairs` names the pairs.
         out: Run folder to write; `pairs/NAME` in it is the run folder of a pair.
         config: How to calibrate; `struck` and `striker` follow from the recording.
         notify: Called with sentences for the user, such as on impacts that are left out.
@@ -163,6 +171,8 @@ def _recorded_pairs(
     source: str, recording: Path, config: CalibrationConfig, note: Callable[[str], object]
 ) -> list[_RecordedPair]:
     """The pairs of a recording that have enough impacts, that with the most first."""
+    if holds_trials(recording):
+        return _pairs_of_trials(source, recording, config, note)
     impacts = read_impacts(recording, known=None)
     if impacts.bodies is None:
         raise DataError(
@@ -175,11 +185,39 @@ def _recorded_pairs(
     scenes = [_scene_of(source, pair, config, planar=impacts.planar) for pair in named]
     _check_columns(impacts, scenes, config.known)
     usable = without_unusable(impacts, note)
-    found = []
+    pairs = []
     for pair, scene in zip(named, scenes, strict=True):
         recorded = _of_pair(usable, pair, scene, config.known)
-        if _has_enough(pair.name, len(recorded.impacts), note):
-            found.append(_RecordedPair(pair.name, scene, recorded))
+        pairs.append(_RecordedPair(pair.name, scene, recorded))
+    return _with_enough(pairs, recording, note)
+
+
+def _pairs_of_trials(
+    source: str, recording: Path, config: CalibrationConfig, note: Callable[[str], object]
+) -> list[_RecordedPair]:
+    """The pairs of trials that have enough impacts, that with the most first."""
+    names = named_pairs(recording, config.pairs)
+    if not names:
+        raise ParamError(
+            f"{recording.name!r} has trials: name the pairs whose impacts to look for, as in "
+            "--pairs block:ball block:wall"
+        )
+    trials = read_recording(recording)
+    named = pairs_of_trials(names, author_model(source), Path(source).stem)
+    scenes = {pair.name: _scene_of(source, pair, config, planar=True) for pair in named}
+    found = impacts_of_trials(trials, scenes, config.known, note)
+    pairs = [_RecordedPair(name, scenes[name], recorded) for name, recorded in found.items()]
+    return _with_enough(pairs, recording, note)
+
+
+def _with_enough(
+    pairs: Sequence[_RecordedPair], recording: Path, note: Callable[[str], object]
+) -> list[_RecordedPair]:
+    """Those pairs that have enough impacts, that with the most first."""
+    found = []
+    for pair in pairs:
+        if _has_enough(pair.name, len(pair.recorded.impacts), note):
+            found.append(pair)
     if not found:
         raise DataError(f"no pair of {recording.name!r} has {_FEWEST_IMPACTS} usable impacts")
     return sorted(found, key=lambda pair: -len(pair.recorded.impacts))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mujoco
 import numpy as np
 
-from clashsim.core.errors import DataError, did_you_mean
-from clashsim.core.impacts import Impacts, listed_rows
+from clashsim.core.errors import DataError, ParamError, did_you_mean
+from clashsim.core.impacts import BODY_COLUMNS, Impacts, listed_rows
 from clashsim.core.pair_choice import collision_key, geom_named
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import read_impacts
@@ -37,21 +38,50 @@ class NamedPair:
     rows: np.ndarray
 
 
-def named_pairs(path: Path) -> list[tuple[str, str]]:
-    """Names of the bodies of each pair that a file of impacts names.
+def named_pairs(path: Path, given: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Names of the bodies of each pair of a recording.
 
     Args:
-        path: File with impacts or with trials.
+        path: File with impacts, which may name their bodies, or with trials.
+        given: Pairs of bodies in trials, as in "block:wall": the struck body first.
 
     Returns:
-        Struck body and striker of each pair, in order; empty for files that name no bodies.
+        Struck body and striker of each pair, in order; empty where no bodies are named.
     """
     if holds_trials(path):
-        return []
+        return [_split_pair(pair) for pair in given]
+    if given:
+        raise ParamError(
+            f"--pairs is for trials, and {path.name!r} has impacts: name the bodies of each in "
+            f"columns {' and '.join(BODY_COLUMNS)}"
+        )
     bodies = read_impacts(path, known=None).bodies
     if bodies is None:
         return []
     return list(dict.fromkeys((str(struck), str(striker)) for struck, striker in bodies))
+
+
+def _split_pair(pair: str) -> tuple[str, str]:
+    """Struck body and striker of a pair that a user named."""
+    names = pair.split(":")
+    if len(names) != len(BODY_COLUMNS) or not all(names):
+        raise ParamError(f"a pair is named STRUCK:STRIKER, as in block:wall, got {pair!r}")
+    return names[0], names[1]
+
+
+def pairs_of_trials(
+    names: Sequence[tuple[str, str]], model: mujoco.MjModel, scene: str
+) -> list[NamedPair]:
+    """The pairs that a user named; arguments as for `assign_to_pairs`, and no rows."""
+    pairs, left_out = assign_to_pairs(np.array(names), model, scene)
+    if left_out or len(pairs) != len(names):
+        geoms = [model.geom(i).name for i in range(model.ngeom)]
+        listed = ", ".join(":".join(pair) for pair in names)
+        raise ParamError(
+            f"--pairs must name different pairs of bodies or geoms of scene {scene!r} "
+            f"({', '.join(geoms)}), got {listed}"
+        )
+    return pairs
 
 
 def assign_to_pairs(
