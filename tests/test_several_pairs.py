@@ -468,5 +468,6 @@ def test_all_pairs_are_judged_together():
     good = {"impacts": 20, "models": {**models, "clashsim": {"accuracy_0.1": 0.9}}}
     bad = {"impacts": 20, "models": {**models, "clashsim": {"accuracy_0.1": 0.2}}}
     assert overall_conclusion({"a": good, "b": good}) == "Good: all 2 pairs can be used (a, b)."
+    assert overall_conclusion({"a": good}) == "Good: the only pair, a, can be used."
     found = overall_conclusion({"a": good, "b": bad, "c": {"impacts": 3}})
     assert found == ("1 of 3 pairs can be used (a); do not rely on b; too few impacts to judge c.")

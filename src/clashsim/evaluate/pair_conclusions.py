@@ -31,6 +31,8 @@ def overall_conclusion(metrics: Mapping[str, Mapping[str, Any]]) -> str:
     good = [name for name, of_pair in judged.items() if is_reliable(of_pair)]
     bad = [name for name in judged if name not in good]
     unknown = [name for name in metrics if name not in judged]
+    if len(good) == len(metrics) == 1:
+        return f"Good: the only pair, {good[0]}, can be used."
     if len(good) == len(metrics):
         return f"Good: all {len(metrics)} pairs can be used ({', '.join(good)})."
     parts = [f"{len(good)} of {len(metrics)} pairs can be used"]
