@@ -202,6 +202,11 @@ class Impacts:
                 f"impacts need before (N, {before_shape[1]}) and after (N, {after_shape[1]}), "
                 f"got {self.before.shape} and {self.after.shape}"
             )
+        if self.bodies is not None and np.shape(self.bodies) != (n, len(BODY_COLUMNS)):
+            raise DataError(
+                f"bodies must be two names for each of the {n} impacts, "
+                f"got shape {np.shape(self.bodies)}"
+            )
         for name, values in self.known.items():
             if np.shape(values) != (n,):
                 raise DataError(
