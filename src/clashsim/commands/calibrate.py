@@ -15,7 +15,7 @@ from clashsim.commands.option_types import (
     PairOptions,
     SceneArgument,
 )
-from clashsim.commands.run_tables import print_run, unwritten_params
+from clashsim.commands.run_tables import print_pairs_conclusion, print_run, unwritten_params
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ class CalibrateOptions:
     impacts are found in them, and the ground's friction and a slide model are identified from the
     slides. Collisions are solved with MuJoCo's contact equations, for any pair of geoms: nothing is
     trained, and a run takes seconds.
+
+    Impacts of several pairs have two more columns, struck and striker, with the names of the bodies
+    (or geoms) of each impact. Each pair is calibrated; the run folder has a folder for each.
     """
 
     scene: SceneArgument
@@ -69,6 +72,14 @@ class CalibrateOptions:
     """Replace the run if it exists."""
     write_mjcf: OptionalPath = None
     """File to write the scene to, with the identified values in it and otherwise unchanged."""
+    pairs: Names = ()
+    """Several pairs in trials: the bodies or geoms of each, as in block:ball block:wall, the struck
+    one first. An impact is of the pair whose bodies touch.
+    """
+    same_material: bool = False
+    """Several pairs: what was identified for the pair with the most impacts is the prior of the
+    others, so that they need fewer impacts.
+    """
     pair: OmitArgPrefixes[PairOptions] = PairOptions()
 
 
@@ -94,6 +105,8 @@ def config_from(options: CalibrateOptions, *, threads: int = 0) -> CalibrationCo
         struck=options.pair.struck,
         striker=options.pair.striker,
         ground=options.pair.ground,
+        pairs=options.pairs,
+        same_material=options.same_material,
         threads=threads,
     )
 
@@ -101,7 +114,11 @@ def config_from(options: CalibrateOptions, *, threads: int = 0) -> CalibrationCo
 def run(options: CalibrateOptions) -> None:
     """Run `clashsim calibrate`."""
     from clashsim.pipeline.calibration import calibrate_run
+    from clashsim.pipeline.pair_recordings import named_pairs
 
+    if len(named_pairs(options.impacts, options.pairs)) > 1:
+        _calibrate_pairs(options)
+        return
     result = calibrate_run(
         options.scene,
         options.impacts,
@@ -114,4 +131,23 @@ def run(options: CalibrateOptions) -> None:
         missing = unwritten_params(result.run, result.mjcf)
         print(f"scene with identified values written to {options.write_mjcf}{missing}")
     print_run(result.run, result.metrics, result.slide)
+    print(f"run written to {options.out}; open {options.out / 'report.html'} in a browser")
+
+
+def _calibrate_pairs(options: CalibrateOptions) -> None:
+    """Calibrate on a recording of several pairs."""
+    from clashsim.pipeline.pair_calibration import calibrate_pairs
+
+    result = calibrate_pairs(
+        options.scene,
+        options.impacts,
+        options.out,
+        config=config_from(options),
+        notify=print,
+        progress=bar,
+    )
+    for name, of_pair in result.pairs.items():
+        print(f"\nPair {name}")
+        print_run(of_pair.run, of_pair.metrics, of_pair.slide)
+    print_pairs_conclusion({name: of_pair.metrics for name, of_pair in result.pairs.items()})
     print(f"run written to {options.out}; open {options.out / 'report.html'} in a browser")

@@ -284,6 +284,7 @@ def _source_of_laboratory(scene: Scene, options: dict[str, Any]) -> StrikeSource
 def _source_of_file(scene: Scene, path: Path, known: Sequence[str] = ()) -> StrikeSource:
     """Trials or impacts of a file."""
     from clashsim.data.impact_files import read_impacts
+    from clashsim.pipeline.pair_recordings import impacts_of_pair
     from clashsim.pipeline.recordings import holds_trials, read_recording
     from clashsim.view.strike_sources import MeasuredImpacts, RecordedTrials
 
@@ -291,7 +292,7 @@ def _source_of_file(scene: Scene, path: Path, known: Sequence[str] = ()) -> Stri
         raise DataError(f"there is no file {str(path)!r}")
     if not holds_trials(path):
         columns = [*(param.name for param in scene.params), *known]
-        impacts = read_impacts(path, known=columns).checked()
+        impacts = impacts_of_pair(read_impacts(path, known=columns), scene).checked()
         if impacts.planar != (scene.plane is not None):
             raise DataError(f"the impacts of {path.name!r} are not of this scene")
         return MeasuredImpacts(

@@ -22,6 +22,8 @@ _PLANAR_WIDTH = 2 * len(_PLANAR_POSE + _PLANAR_TWIST)
 _SPATIAL_WIDTH = 2 * len(_SPATIAL_POSE + _SPATIAL_TWIST)
 _MAX_SPEED = 100.0  # m/s; faster impacts are taken for a mistake in the unit
 _MAX_LISTED_ROWS = 8  # rows that an error message names one by one
+# Columns with the names of the two bodies of each impact, in recordings of several pairs.
+BODY_COLUMNS = ("struck", "striker")
 
 
 def before_columns(planar: bool) -> tuple[str, ...]:
@@ -179,6 +181,8 @@ class Impacts:
         source: Where the impacts come from, such as "real" or "simulated".
         end_counts: Number of simulated impacts by how their simulation ended, discarded ones
             included.
+        bodies: (N, 2), names of the struck body and the striker of each impact, as text; None where
+            all impacts are of one pair, which the scene names.
     """
 
     planar: bool
@@ -188,6 +192,7 @@ class Impacts:
     known: Mapping[str, np.ndarray] = field(default_factory=dict)
     source: str = "real"
     end_counts: Mapping[str, int] = field(default_factory=dict)
+    bodies: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         n = len(self.before)
@@ -197,6 +202,11 @@ class Impacts:
             raise DataError(
                 f"impacts need before (N, {before_shape[1]}) and after (N, {after_shape[1]}), "
                 f"got {self.before.shape} and {self.after.shape}"
+            )
+        if self.bodies is not None and np.shape(self.bodies) != (n, len(BODY_COLUMNS)):
+            raise DataError(
+                f"bodies must be two names for each of the {n} impacts, "
+                f"got shape {np.shape(self.bodies)}"
             )
         for name, values in self.known.items():
             if np.shape(values) != (n,):
@@ -216,6 +226,7 @@ class Impacts:
             after=self.after[picked],
             theta=None if self.theta is None else self.theta[picked],
             known={name: values[picked] for name, values in self.known.items()},
+            bodies=None if self.bodies is None else self.bodies[picked],
         )
 
     @property
@@ -310,7 +321,8 @@ def from_columns(table: Mapping[str, np.ndarray], *, known: Sequence[str] = ()) 
     components of the outcome that were not measured.
 
     Args:
-        table: Columns (N,) by the names of `before_columns` and `after_columns`.
+        table: Columns (N,) by the names of `before_columns` and `after_columns`, and of
+            `BODY_COLUMNS` where impacts are of several pairs.
         known: Names of further columns: parameters measured with each impact.
 
     Returns:
@@ -333,14 +345,21 @@ def from_columns(table: Mapping[str, np.ndarray], *, known: Sequence[str] = ()) 
     for name in names_after:
         after.append(np.asarray(table[name], float) if name in table else np.full(n, np.nan))
     measured = {name: np.asarray(table[name], float) for name in known if name in table}
-    return Impacts(planar, np.column_stack(before), np.column_stack(after), known=measured)
+    impacts = Impacts(planar, np.column_stack(before), np.column_stack(after), known=measured)
+    if not set(BODY_COLUMNS) <= table.keys():
+        return impacts
+    bodies = np.column_stack([np.asarray(table[name], str) for name in BODY_COLUMNS])
+    return replace(impacts, bodies=bodies)
 
 
 def to_columns(impacts: Impacts) -> dict[str, np.ndarray]:
     """Name the columns (N,) of impacts; the inverse of `from_columns`."""
     table = dict(zip(before_columns(impacts.planar), impacts.before.T, strict=True))
     table.update(zip(after_columns(impacts.planar), impacts.after.T, strict=True))
-    return table | dict(impacts.known)
+    table.update(impacts.known)
+    if impacts.bodies is not None:
+        table.update(zip(BODY_COLUMNS, impacts.bodies.T, strict=True))
+    return table
 
 
 def _is_spatial_only(name: str) -> bool:
@@ -361,7 +380,14 @@ def _check_column_names(
         raise DataError(
             f"impacts lack an outcome, such as the column {first!r}; {did_you_mean(first, table)}"
         )
-    allowed = [*names_before, *names_after, *known]
+    named = [name for name in BODY_COLUMNS if name in table]
+    if len(named) == 1:
+        missing = next(name for name in BODY_COLUMNS if name not in table)
+        raise DataError(
+            f"impacts have a column {named[0]!r} with names of bodies and no column {missing!r}: "
+            "give both, or neither where all impacts are of one pair"
+        )
+    allowed = [*names_before, *names_after, *known, *BODY_COLUMNS]
     for name in table:
         if name not in allowed:
             raise DataError(

@@ -148,7 +148,7 @@ class CalibratedRun:
             The simulator.
         """
         defaults = {
-            "theta": self._theta_with_nominal_ground(),
+            "theta": self.simulated_theta(),
             "slide_model": self.slide,
             "known": self.calibration.scaling.median_extras(),
         }
@@ -225,8 +225,11 @@ class CalibratedRun:
         # Rounding in the logarithmic scale may end slightly beyond the range.
         return np.clip(samples, [p.low for p in params], [p.high for p in params])
 
-    def _theta_with_nominal_ground(self) -> np.ndarray:
-        """Theta (p,) with nominal ground parameters, and the ground friction of the slides."""
+    def simulated_theta(self) -> np.ndarray:
+        """Theta (p,) of the hybrid simulator: identified, but nominal where the ground is meant.
+
+        The ground's friction is that of the slides, if there is a slide model.
+        """
         theta = self.theta
         friction = ground_friction_index(self.scene)
         for i in ground_indices(self.scene):

@@ -17,6 +17,7 @@ import numpy as np
 
 from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.files import write_atomic
+from clashsim.core.impacts import BODY_COLUMNS
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.data.folders import check_output_folder
@@ -26,6 +27,7 @@ from clashsim.evaluate.holdout import HeldOutPredictions, accuracies_by_model, p
 from clashsim.fit.base import BaseModel, distilled_model
 from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.calibrated_run import CalibratedRun, theta_in_ranges, with_ground_friction
+from clashsim.fit.pairs_folder import FittedRun
 from clashsim.fit.restitution import restitution_at_speeds
 from clashsim.fit.run_folder import RunRecord, load, save_run
 from clashsim.fit.settings import outside_strike_ranges
@@ -41,7 +43,12 @@ from clashsim.pipeline.arguments import (
     without_chosen_ground,
 )
 from clashsim.pipeline.calibration_data import CalibrationData
-from clashsim.pipeline.recorded_impacts import read_recorded_impacts, split_impacts
+from clashsim.pipeline.pair_recordings import named_pairs
+from clashsim.pipeline.recorded_impacts import (
+    RecordedImpacts,
+    read_recorded_impacts,
+    split_impacts,
+)
 from clashsim.pipeline.run_report import RunFindings, report_page
 from clashsim.slides.identify import SlideFit
 
@@ -70,6 +77,9 @@ class CalibrationConfig:
         struck: Name of the struck geom, for an MJCF file without settings.
         striker: Name of the striking geom, for such a file.
         ground: Name of the geom on which the struck body slides, for such a file.
+        pairs: Pairs of bodies whose impacts are looked for in trials, as in "block:wall".
+        same_material: Of a recording of several pairs: whether what was identified for the pair
+            with the most impacts is the prior of the others.
         threads: Number of threads for sampling; 0 uses all cores.
     """
 
@@ -85,6 +95,8 @@ class CalibrationConfig:
     struck: str | None = None
     striker: str | None = None
     ground: str | None = None
+    pairs: tuple[str, ...] = ()
+    same_material: bool = False
     threads: int = 0
 
 
@@ -154,12 +166,8 @@ def calibrate_run(
     """
     recording = Path(recording)
     out = Path(out)
-    check_not_negative(seed=config.seed)
-    check_samples(config.samples)
-    if not 0 <= config.hold_out < 1:
-        raise ParamError(
-            f"the share to hold out must be at least 0 and below 1, got {config.hold_out}"
-        )
+    check_config(config)
+    config = _with_recorded_pair(config, recording)
     compiled = load_scene(scene, struck=config.struck, striker=config.striker, ground=config.ground)
     if config.from_run is not None:
         compiled = with_prior_from(compiled, load(config.from_run).calibration)
@@ -167,12 +175,61 @@ def calibrate_run(
     if config.ground is None and not recorded.impacts.planar:
         compiled = without_chosen_ground(compiled, scene)
     check_output_folder(out, overwrite=config.overwrite)
+    fitted = fit_recorded(
+        compiled,
+        recorded,
+        recording.name,
+        options=saved_options(scene, recording, out, config=config),
+        config=config,
+        notify=notify,
+        progress=progress,
+    )
+    result = _save(fitted, out, overwrite=config.overwrite)
+    if config.write_mjcf is None:
+        return result
+    return replace(result, mjcf=_write_mjcf(result, config.write_mjcf, config.overwrite))
+
+
+def check_config(config: CalibrationConfig) -> None:
+    """Raise a ParamError for options that no calibration can have."""
+    check_not_negative(seed=config.seed)
+    check_samples(config.samples)
+    if not 0 <= config.hold_out < 1:
+        raise ParamError(
+            f"the share to hold out must be at least 0 and below 1, got {config.hold_out}"
+        )
+
+
+def fit_recorded(
+    compiled: Scene,
+    recorded: RecordedImpacts,
+    name: str,
+    *,
+    options: Mapping[str, Any],
+    config: CalibrationConfig,
+    notify: Callable[[str], object],
+    progress: Progress,
+) -> FittedRun:
+    """Calibrate one pair on recorded impacts, and test the result.
+
+    Args:
+        compiled: Scene of the pair.
+        recorded: The impacts.
+        name: Name of the data, as the report shows it.
+        options: Content of config.json: how the run was made.
+        config: How to calibrate.
+        notify: Called with sentences for the user.
+        progress: Shows how far sampling and distilling are.
+
+    Returns:
+        The run and what its folder holds.
+    """
     data = split_impacts(
         recorded,
         compiled,
         hold_out=config.hold_out,
         seed=config.seed,
-        name=recording.name,
+        name=name,
         notify=notify,
     )
     base: BaseModel = SolvedModel(compiled)
@@ -192,17 +249,7 @@ def calibrate_run(
             )
     # The matrices of a fit are small: with more threads torch waits longer than it computes.
     with one_thread():
-        result = fit_and_save(
-            base,
-            data,
-            out,
-            options=_saved_options(scene, recording, out, config),
-            overwrite=config.overwrite,
-            stopwatch=stopwatch,
-        )
-    if config.write_mjcf is None:
-        return result
-    return replace(result, mjcf=_write_mjcf(result, config.write_mjcf, config.overwrite))
+        return fit_and_judge(base, data, options=options, stopwatch=stopwatch)
 
 
 def fit_and_save(
@@ -229,6 +276,19 @@ def fit_and_save(
     Returns:
         The run, its metrics and its slide model.
     """
+    fitted = fit_and_judge(base, data, options=options, baselines=baselines, stopwatch=stopwatch)
+    return _save(fitted, out, overwrite=overwrite)
+
+
+def fit_and_judge(
+    base: BaseModel,
+    data: CalibrationData,
+    *,
+    options: Mapping[str, Any],
+    baselines: Mapping[str, np.ndarray] | None = None,
+    stopwatch: Stopwatch | None = None,
+) -> FittedRun:
+    """Calibrate a base model on data and test it; arguments as for `fit_and_save`."""
     seed = int(options["seed"])
     stopwatch = stopwatch or Stopwatch()
     with stopwatch.measure("slide model"):
@@ -252,24 +312,64 @@ def fit_and_save(
         metrics["slide"] = slide_notes
     findings = RunFindings(calibration, data, judged, slide, efficiency, metrics, stopwatch.seconds)
     page = report_page(findings, seed=seed)
+    record = RunRecord(
+        config=options,
+        metrics=metrics,
+        trials={data.name: data.fitted},
+        pages={"report.html": page.encode()},
+    )
+    run = CalibratedRun(calibration, None if slide is None else slide.model)
+    return FittedRun(run, slide, record)
+
+
+def _save(fitted: FittedRun, out: Path, *, overwrite: bool) -> CalibrationResult:
+    """Write a run folder."""
     save_run(
         out,
-        calibration,
-        slide=slide,
-        record=RunRecord(
-            config=options,
-            metrics=metrics,
-            trials={data.name: data.fitted},
-            pages={"report.html": page.encode()},
-        ),
+        fitted.run.calibration,
+        slide=fitted.slide,
+        record=fitted.record,
         overwrite=overwrite,
     )
+    return result_of(fitted, out)
+
+
+def result_of(fitted: FittedRun, folder: Path) -> CalibrationResult:
+    """The result of a calibration whose run folder was written."""
     return CalibrationResult(
-        run=CalibratedRun(calibration, None if slide is None else slide.model),
-        folder=out,
-        metrics=metrics,
-        slide=None if slide is None else slide.content(),
+        run=fitted.run,
+        folder=folder,
+        metrics=fitted.record.metrics,
+        slide=None if fitted.slide is None else fitted.slide.content(),
     )
+
+
+def _with_recorded_pair(config: CalibrationConfig, recording: Path) -> CalibrationConfig:
+    """A configuration with the pair that the recording names, if it names one."""
+    pairs = named_pairs(recording, config.pairs)
+    if len(pairs) < 2 and config.same_material:
+        raise ParamError(
+            f"--same-material is for several pairs, and {recording.name!r} does not name several"
+        )
+    if not pairs:
+        return config
+    if len(pairs) > 1:
+        listed = ", ".join(" and ".join(pair) for pair in pairs)
+        raise ParamError(
+            f"{recording.name!r} has impacts of {len(pairs)} pairs ({listed}): "
+            "calibrate them with clashsim.calibrate_pairs"
+        )
+    refuse_names(config, recording)
+    return replace(config, struck=pairs[0][0], striker=pairs[0][1])
+
+
+def refuse_names(config: CalibrationConfig, recording: Path) -> None:
+    """Raise a ParamError where options name the bodies that a recording names already."""
+    if config.struck is not None or config.striker is not None:
+        raise ParamError(
+            "the bodies of each impact follow from --pairs, or from the columns "
+            f"{' and '.join(BODY_COLUMNS)} of {recording.name!r}: leave out --struck and --striker"
+        )
 
 
 def _fit_slides(scene: Scene, data: CalibrationData) -> tuple[SlideFit | None, dict[str, Any]]:
@@ -301,8 +401,8 @@ def _metrics(
     return metrics
 
 
-def _saved_options(
-    scene: str, recording: Path, out: Path, config: CalibrationConfig
+def saved_options(
+    scene: str, recording: Path, out: Path, *, config: CalibrationConfig
 ) -> dict[str, Any]:
     """Content of config.json: the options of a run."""
     return {
@@ -317,6 +417,8 @@ def _saved_options(
         "hold_out": config.hold_out,
         "known": config.known,
         "overwrite": config.overwrite,
+        "pairs": config.pairs,
+        "same_material": config.same_material,
         "write_mjcf": None if config.write_mjcf is None else str(config.write_mjcf),
         "pair": {"struck": config.struck, "striker": config.striker, "ground": config.ground},
     }

@@ -37,12 +37,22 @@ class RecordedImpacts:
         trials: The trials in which they were found; None for a file of impacts.
         found: Each impact as measured in the trials, in the order of `impacts`.
         notes: Entries of metrics.json about the recording, by key.
+        rows: Number (N,) of each impact in the recording; None where none was left out.
     """
 
     impacts: Impacts
     trials: Trials | None = None
     found: tuple[MeasuredImpact, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
+    rows: np.ndarray | None = None
+
+    def listed(self, mask: np.ndarray) -> str:
+        """Name impacts (N,) by their numbers in the recording, as `listed_rows` does."""
+        if self.rows is None:
+            return listed_rows(mask)
+        in_recording = np.zeros(self.rows.max(initial=0) + 1, bool)
+        in_recording[self.rows[mask]] = True
+        return listed_rows(in_recording)
 
 
 def read_recorded_impacts(
@@ -62,10 +72,7 @@ def read_recorded_impacts(
     """
     if not holds_trials(path):
         columns = [*(param.name for param in scene.params), *known]
-        impacts, left_out = _without_unusable(read_impacts(path, known=columns))
-        for sentence in left_out:
-            notify(sentence)
-        return RecordedImpacts(impacts.checked(), notes={"left_out": left_out} if left_out else {})
+        return without_unusable(read_impacts(path, known=columns), notify)
     trials = read_recording(path)
     segmentation = find_impacts(trials, scene)
     impacts = impacts_with_known(segmentation, scene, known, trials).checked()
@@ -133,8 +140,16 @@ def split_impacts(
     )
 
 
-def _without_unusable(impacts: Impacts) -> tuple[Impacts, list[str]]:
-    """Impacts that can be used, and a sentence for each reason why others cannot."""
+def without_unusable(impacts: Impacts, notify: Callable[[str], object]) -> RecordedImpacts:
+    """Leave out impacts that cannot be used.
+
+    Args:
+        impacts: The impacts of a file.
+        notify: Called with a sentence for each reason why impacts were left out.
+
+    Returns:
+        The impacts that can be used.
+    """
     unusable = impacts.unusable()
     sentences = [
         f"left out: {int(rows.sum())} of {len(impacts)} impacts, which {reason} "
@@ -142,9 +157,13 @@ def _without_unusable(impacts: Impacts) -> tuple[Impacts, list[str]]:
         for reason, rows in unusable.items()
     ]
     kept = ~np.any([np.zeros(len(impacts), bool), *unusable.values()], axis=0)
-    if not kept.any():  # then `checked` says why
-        return impacts, []
-    return impacts[np.flatnonzero(kept)], sentences
+    if not kept.any():
+        impacts.checked()  # says why
+    for sentence in sentences:
+        notify(sentence)
+    rows = np.flatnonzero(kept)
+    notes = {"left_out": sentences} if sentences else {}
+    return RecordedImpacts(impacts[rows].checked(), notes=notes, rows=rows)
 
 
 def _usable(
@@ -159,7 +178,7 @@ def _usable(
     rows = np.flatnonzero(~meets)
     sentence = (
         f"left out: {len(rows)} of {len(impacts)} impacts, in which the bodies do not meet "
-        f"({listed_rows(~meets)})"
+        f"({recorded.listed(~meets)})"
     )
     if not meets.any():
         raise DataError(
@@ -170,4 +189,6 @@ def _usable(
     kept = np.flatnonzero(meets)
     found = tuple(recorded.found[row] for row in kept) if recorded.found else ()
     notes = {**recorded.notes, "left_out": [*recorded.notes.get("left_out", []), sentence]}
-    return replace(recorded, impacts=impacts[kept], found=found, notes=notes), frame[kept]
+    numbers = None if recorded.rows is None else recorded.rows[kept]
+    usable = replace(recorded, impacts=impacts[kept], found=found, notes=notes, rows=numbers)
+    return usable, frame[kept]

@@ -100,9 +100,9 @@ def _contact_cost(
     across = -side[k, 0, WEIGHT] / (mu * (1.0 + mu * mu)) * depth / tangential
     for q in range(1, dim):
         for p in range(1, dim):
-            turned = (1.0 if p == q else 0.0) - side[k, q, STATE] * side[k, p, STATE]
+            perpendicular = (1.0 if p == q else 0.0) - side[k, q, STATE] * side[k, p, STATE]
             scale = side[k, q, FRICTION] * side[k, p, FRICTION]
-            local[_CURVATURE + q, p] += across * turned * scale
+            local[_CURVATURE + q, p] += across * perpendicular * scale
     return cost
 
 
