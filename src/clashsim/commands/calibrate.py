@@ -65,6 +65,8 @@ class CalibrateOptions:
     """Additional measured covariates that may explain differences between impacts: names of columns
     of the impacts file, or of numbers in the trials.
     """
+    accept: Names = ()
+    """Findings about a table of impacts that do not stop the calibration, such as angle_unit."""
     overwrite: bool = False
     """Replace the run if it exists."""
     write_mjcf: OptionalPath = None
@@ -89,6 +91,7 @@ def config_from(options: CalibrateOptions, *, threads: int = 0) -> CalibrationCo
         seed=options.seed,
         hold_out=options.hold_out,
         known=options.known,
+        accept=options.accept,
         overwrite=options.overwrite,
         write_mjcf=options.write_mjcf,
         struck=options.pair.struck,

@@ -19,6 +19,7 @@ from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.files import write_atomic
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
+from clashsim.data.checks.findings import check_finding_names
 from clashsim.data.folders import check_output_folder
 from clashsim.data.mjcf import EditedMjcf
 from clashsim.evaluate.data_efficiency import measure_data_efficiency
@@ -41,7 +42,11 @@ from clashsim.pipeline.arguments import (
     without_chosen_ground,
 )
 from clashsim.pipeline.calibration_data import CalibrationData
-from clashsim.pipeline.recorded_impacts import read_recorded_impacts, split_impacts
+from clashsim.pipeline.recorded_impacts import (
+    check_conventions,
+    read_recorded_impacts,
+    split_impacts,
+)
 from clashsim.pipeline.run_report import RunFindings, report_page
 from clashsim.slides.identify import SlideFit
 
@@ -65,6 +70,7 @@ class CalibrationConfig:
             5-fold cross-validation.
         known: Additional measured covariates that may explain differences between impacts: names of
             columns of the impacts file, or of numbers in the trials.
+        accept: Names of findings about a table of impacts that are accepted, such as "angle_unit".
         overwrite: Whether an existing run is replaced.
         write_mjcf: File to write the scene to with the identified values; None writes none.
         struck: Name of the struck geom, for an MJCF file without settings.
@@ -80,6 +86,7 @@ class CalibrationConfig:
     seed: int = 0
     hold_out: float = 0.0
     known: tuple[str, ...] = ()
+    accept: tuple[str, ...] = ()
     overwrite: bool = False
     write_mjcf: Path | None = None
     struck: str | None = None
@@ -156,6 +163,7 @@ def calibrate_run(
     out = Path(out)
     check_not_negative(seed=config.seed)
     check_samples(config.samples)
+    check_finding_names(config.accept)
     if not 0 <= config.hold_out < 1:
         raise ParamError(
             f"the share to hold out must be at least 0 and below 1, got {config.hold_out}"
@@ -167,6 +175,7 @@ def calibrate_run(
     if config.ground is None and not recorded.impacts.planar:
         compiled = without_chosen_ground(compiled, scene)
     check_output_folder(out, overwrite=config.overwrite)
+    check_conventions(recorded, compiled, accept=config.accept, name=recording.name, notify=notify)
     data = split_impacts(
         recorded,
         compiled,
@@ -316,6 +325,7 @@ def _saved_options(
         "seed": config.seed,
         "hold_out": config.hold_out,
         "known": config.known,
+        "accept": config.accept,
         "overwrite": config.overwrite,
         "write_mjcf": None if config.write_mjcf is None else str(config.write_mjcf),
         "pair": {"struck": config.struck, "striker": config.striker, "ground": config.ground},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from clashsim.core.errors import DataError, ParamError
 from clashsim.core.impacts import Impacts, listed_rows
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
+from clashsim.data.checks.findings import raise_if_serious
+from clashsim.data.checks.impact_conventions import check_impacts
 from clashsim.data.impact_files import read_impacts
 from clashsim.data.segmentation.result import MeasuredImpact
 from clashsim.pipeline.calibration_data import CalibrationData, SegmentedTrials
@@ -78,6 +80,42 @@ def read_recorded_impacts(
     if trials.notes:
         notes["import"] = list(trials.notes)
     return RecordedImpacts(impacts, trials, segmentation.found, notes)
+
+
+def check_conventions(
+    recorded: RecordedImpacts,
+    scene: Scene,
+    *,
+    accept: Sequence[str],
+    name: str,
+    notify: Callable[[str], object],
+) -> None:
+    """Refuse a table of impacts whose numbers probably mean something else.
+
+    Logs are checked when they are imported, so nothing is done for impacts found in trials.
+
+    Args:
+        recorded: The impacts.
+        scene: Scene of the collision.
+        accept: Names of findings that are accepted.
+        name: Name of the table, for messages.
+        notify: Called with a sentence on what may be wrong.
+
+    Raises:
+        DataError: Mechanics contradicts the impacts, but not if they mean something else.
+    """
+    if recorded.trials is not None:
+        return
+    findings = check_impacts(scene, recorded.impacts)
+    raise_if_serious(
+        findings,
+        accept,
+        data=f"the impacts in {name!r}",
+        remedy="if they are right nevertheless, --accept",
+    )
+    for each in findings:
+        if each.severity == "warn":
+            notify(f"check the impacts in {name!r}: {each}")
 
 
 def split_impacts(
