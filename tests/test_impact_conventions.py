@@ -179,7 +179,7 @@ def test_a_finding_can_be_accepted(folder):
     scene, impacts = recorded("tee struck by a pusher", folder)
     degrees(impacts)
     taken = RecordedImpacts(impacts)
-    with pytest.raises(DataError, match="convert yaw, w, .* to radians .*--accept: angle_unit"):
+    with pytest.raises(DataError, match=r"convert yaw, w, .* to radians .*--accept: angle_unit"):
         check_conventions(taken, scene, accept=(), name="impacts.csv", notify=print)
     check_conventions(taken, scene, accept=("angle_unit",), name="impacts.csv", notify=print)
 

@@ -113,9 +113,9 @@ def check_conventions(
         data=f"the impacts in {name!r}",
         remedy="if they are right nevertheless, --accept",
     )
-    for each in findings:
-        if each.severity == "warn":
-            notify(f"check the impacts in {name!r}: {each}")
+    for found in findings:
+        if found.severity == "warn":
+            notify(f"check the impacts in {name!r}: {found}")
 
 
 def split_impacts(

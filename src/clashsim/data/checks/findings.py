@@ -116,9 +116,9 @@ def raise_if_serious(
     if not serious:
         return
     messages = []
-    for each in serious[:_MAX_SHOWN]:
-        place = f" in {each.where}" if each.where else ""
-        messages.append(f"{each.name}{place}: {each.message}")
+    for found in serious[:_MAX_SHOWN]:
+        place = f" in {found.where}" if found.where else ""
+        messages.append(f"{found.name}{place}: {found.message}")
     if len(serious) > _MAX_SHOWN:
         messages.append(f"and {len(serious) - _MAX_SHOWN} more")
     names = ", ".join(sorted({f.name for f in serious}))
