@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from clashsim.core.contact_frame import ContactFrame, contact_frame
-from clashsim.core.contact_geometry import closing_speed
+from clashsim.core.contact_geometry import NearestPoints, closing_speed
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.impacts import Impacts, listed_rows
 from clashsim.core.scene import Scene
@@ -28,6 +28,8 @@ from clashsim.pipeline.recordings import (
     read_recording,
     segmentation_summary,
 )
+
+_NEARLY_TOUCHING = 3e-3  # m between bodies of which recordings say that they touch
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,18 +196,40 @@ def _usable(
     meets = frame.contact.touching & (closing_speed(frame.before, frame.contact) > 0)
     if meets.all():
         return recorded, frame
-    rows = np.flatnonzero(~meets)
-    sentence = (
-        f"left out: {len(rows)} of {len(impacts)} impacts, in which the bodies do not meet "
-        f"({listed_rows(~meets)})"
-    )
+    touches = ~meets & _nearly_touches(scene, impacts)
     if not meets.any():
-        raise DataError(
-            f"in none of the {len(impacts)} impacts do the bodies meet: "
-            "check poses, velocities, units and frames"
-        )
-    notify(sentence)
+        raise DataError(_why_none_meets(len(impacts), int(touches.sum())))
+    sentences = []
+    for rows, reason in (
+        (touches, "in which bodies that touch do not approach each other, as in lasting contact"),
+        (~meets & ~touches, "in which the bodies do not meet"),
+    ):
+        if rows.any():
+            sentences.append(
+                f"left out: {int(rows.sum())} of {len(impacts)} impacts, {reason} "
+                f"({listed_rows(rows)})"
+            )
+    for sentence in sentences:
+        notify(sentence)
     kept = np.flatnonzero(meets)
     found = tuple(recorded.found[row] for row in kept) if recorded.found else ()
-    notes = {**recorded.notes, "left_out": [*recorded.notes.get("left_out", []), sentence]}
+    left_out = [*recorded.notes.get("left_out", []), *sentences]
+    notes = {**recorded.notes, "left_out": left_out}
     return replace(recorded, impacts=impacts[kept], found=found, notes=notes), frame[kept]
+
+
+def _nearly_touches(scene: Scene, impacts: Impacts) -> np.ndarray:
+    """Whether bodies touch, or nearly, as they were recorded, (N,)."""
+    distance, _, _ = NearestPoints.of(scene, len(impacts)).in_world(impacts.before)
+    return distance < _NEARLY_TOUCHING
+
+
+def _why_none_meets(num_impacts: int, num_touching: int) -> str:
+    """A sentence for impacts none of which is one."""
+    found = f"in none of the {num_impacts} impacts do the bodies "
+    if num_touching > num_impacts / 2:
+        return (
+            f"{found}approach each other, though they touch in {num_touching}: give the twists "
+            "just before the first touch; pushes and other lasting contacts are not supported"
+        )
+    return f"{found}meet: check poses, velocities, units and frames"

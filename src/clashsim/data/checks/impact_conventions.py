@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from clashsim.core.contact_frame import inertia
 from clashsim.core.errors import DataError, SceneError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
@@ -34,6 +35,10 @@ _FLOOR = 0.03  # of a typical change of twist: less is noise
 _TIE_FACTOR = 1.5
 _TIE_SHARE = 0.06
 _TIE_DISTANCE = (2.0, 5e-3)  # factor, and m: further moved than the least is less likely
+# Bodies further from where they touch than so many radii of gyration may be in another unit, if
+# they are closer by a factor then.
+_FAR_SIZES = 1.0
+_MIN_CLOSER = 10.0
 _MAX_ALTERNATIVES = 2  # that a message adds
 _RADIANS = np.pi / 180
 _XYZW = (3, 0, 1, 2)  # indices that turn it into wxyz
@@ -51,6 +56,7 @@ class _Convention:
         remedy: Clause that says what to do then.
         convert: Returns the impacts as they are if the cause is right.
         exchange: Whether struck and striking geom of the scene exchange their roles as well.
+        enlarges: Whether distances between bodies become larger.
     """
 
     name: str
@@ -58,6 +64,7 @@ class _Convention:
     remedy: str
     convert: Convert
     exchange: bool = False
+    enlarges: bool = False
 
 
 def check_impacts(scene: Scene, impacts: Impacts) -> list[Finding]:
@@ -77,7 +84,7 @@ def check_impacts(scene: Scene, impacts: Impacts) -> list[Finding]:
     as_read = _misfit(scene, impacts)
     share = float(np.median(as_read.share))
     if share < _MIN_SHARE:
-        return []
+        return _check_distances(scene, impacts, float(np.median(as_read.moved)))
     others = [
         (convention, _misfit_under(convention, scene, impacts))
         for convention in _conventions(planar=impacts.planar)
@@ -89,6 +96,33 @@ def check_impacts(scene: Scene, impacts: Impacts) -> list[Finding]:
     likely = _likely(others, best)
     message = _message(likely, share, best)
     return [finding(likely[0].name, severity, message, trial="")]
+
+
+def _check_distances(scene: Scene, impacts: Impacts, moved: float) -> list[Finding]:
+    """Look for lengths off by a factor where only the distance of the bodies can show it.
+
+    Mechanics has no scale of its own where bodies are hit in their middle.
+
+    Args:
+        scene: Scene of the collision.
+        impacts: The impacts.
+        moved: m, by which bodies typically had to be moved to touch.
+    """
+    size = inertia(scene, scene.struck_body).gyration
+    if not _FAR_SIZES * size < moved < np.inf:
+        return []
+    for convention in _lengths():
+        other = _misfit_under(convention, scene, impacts)
+        closer = float(np.median(other.moved))
+        # Under a smaller unit bodies come closer too where one of both poses was left out.
+        severity: Severity = "stop" if convention.enlarges else "warn"
+        if float(np.median(other.share)) < _MIN_SHARE and closer * _MIN_CLOSER < moved:
+            message = (
+                f"bodies are {moved:.3g} m from where they touch, but {closer:.3g} m "
+                f"if {convention.cause}; {convention.remedy}"
+            )
+            return [finding(convention.name, severity, message, trial="")]
+    return []
 
 
 def _severity(share: float, gain: float, num_impacts: int) -> Severity | None:
@@ -157,7 +191,7 @@ def _conventions(*, planar: bool) -> list[_Convention]:
 
 
 def _units(*, planar: bool) -> list[_Convention]:
-    """Degrees for radians, millimetres for metres."""
+    """Degrees for radians, and wrong lengths."""
     yaw = "yaw, w, w_after, striker_yaw and striker_w"
     turning = "w, w_after and striker_w" if planar else "wx, wy, wz, wx_after and so on"
     angles = [
@@ -184,7 +218,12 @@ def _units(*, planar: bool) -> list[_Convention]:
                 _scaled(yaw=_RADIANS),
             ),
         ]
-    lengths = [
+    return [*angles, *_lengths()]
+
+
+def _lengths() -> list[_Convention]:
+    """Millimetres for metres."""
+    return [
         _Convention(
             "length_unit",
             "lengths are in mm",
@@ -202,9 +241,9 @@ def _units(*, planar: bool) -> list[_Convention]:
             "the scene is in mm",
             "give its positions and sizes in m",
             _scaled(position=1e3, linear=1e3),
+            enlarges=True,
         ),
     ]
-    return angles + lengths
 
 
 def _exchanged_bodies() -> list[_Convention]:
