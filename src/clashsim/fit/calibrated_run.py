@@ -5,7 +5,8 @@ Simulating, planning and exporting all begin with a run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -101,10 +102,13 @@ class CalibratedRun:
     Attributes:
         calibration: The calibration.
         slide: The slide model, or None.
+        metrics: How well it was found to predict, the content of metrics.json; empty for a run
+            that was not tested.
     """
 
     calibration: Calibration
     slide: SlideModel | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def scene(self) -> Scene:

@@ -274,7 +274,7 @@ def fit_and_save(
         overwrite=overwrite,
     )
     return CalibrationResult(
-        run=CalibratedRun(calibration, None if slide is None else slide.model),
+        run=CalibratedRun(calibration, None if slide is None else slide.model, metrics),
         folder=out,
         metrics=metrics,
         slide=None if slide is None else slide.content(),
