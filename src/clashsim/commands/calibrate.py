@@ -65,6 +65,10 @@ class CalibrateOptions:
     """Additional measured covariates that may explain differences between impacts: names of columns
     of the impacts file, or of numbers in the trials.
     """
+    ground_friction: Annotated[float | None, arg(metavar="FLOAT")] = None
+    """Coefficient of friction between struck body and ground, to plan with impacts in a table:
+    where bodies stop is then computed from it instead of identified from slides.
+    """
     accept: Names = ()
     """Findings about a table of impacts that do not stop the calibration, such as angle_unit."""
     overwrite: bool = False
@@ -91,6 +95,7 @@ def config_from(options: CalibrateOptions, *, threads: int = 0) -> CalibrationCo
         seed=options.seed,
         hold_out=options.hold_out,
         known=options.known,
+        ground_friction=options.ground_friction,
         accept=options.accept,
         overwrite=options.overwrite,
         write_mjcf=options.write_mjcf,

@@ -59,6 +59,12 @@ def _refuse_unsupported(scene: Scene) -> None:
             )
 
 
+def has_settings(source: str) -> bool:
+    """Whether a scene is a shipped one or has a settings file."""
+    path = Path(source)
+    return not path.is_file() or path.with_suffix(".toml").exists()
+
+
 def without_chosen_ground(scene: Scene, source: str) -> Scene:
     """The scene for impacts that were recorded in space.
 
@@ -69,8 +75,7 @@ def without_chosen_ground(scene: Scene, source: str) -> Scene:
         scene: The scene.
         source: What it was loaded from.
     """
-    path = Path(source)
-    if scene.ground is None or not path.is_file() or path.with_suffix(".toml").exists():
+    if scene.ground is None or has_settings(source):
         return scene
     in_space = replace(scene, ground=None)
     return in_space.with_params(scene_params(in_space))

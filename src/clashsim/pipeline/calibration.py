@@ -19,6 +19,7 @@ from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.files import write_atomic
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
+from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.data.checks.findings import check_finding_names
 from clashsim.data.folders import check_output_folder
 from clashsim.data.mjcf import EditedMjcf
@@ -30,19 +31,22 @@ from clashsim.fit.calibrated_run import CalibratedRun, theta_in_ranges, with_gro
 from clashsim.fit.restitution import restitution_at_speeds
 from clashsim.fit.run_folder import RunRecord, load, save_run
 from clashsim.fit.settings import outside_strike_ranges
-from clashsim.fit.slides_from_trials import fit_slides_of_impacts
+from clashsim.fit.settings import ranges as recorded_ranges
+from clashsim.fit.slides_from_trials import fit_slides_of_impacts, slides_of_given_friction
 from clashsim.fit.solved_model import SolvedModel
 from clashsim.fit.threads import one_thread
 from clashsim.fit.transfer import with_prior_from
 from clashsim.pipeline.arguments import (
     check_not_negative,
     check_samples,
+    has_settings,
     load_scene,
     model_cache,
     without_chosen_ground,
 )
 from clashsim.pipeline.calibration_data import CalibrationData
 from clashsim.pipeline.recorded_impacts import (
+    RecordedImpacts,
     check_conventions,
     read_recorded_impacts,
     split_impacts,
@@ -70,6 +74,8 @@ class CalibrationConfig:
             5-fold cross-validation.
         known: Additional measured covariates that may explain differences between impacts: names of
             columns of the impacts file, or of numbers in the trials.
+        ground_friction: Coefficient of friction between struck body and ground, where slides were
+            not recorded but are to be predicted; None takes it from slides.
         accept: Names of findings about a table of impacts that are accepted, such as "angle_unit".
         overwrite: Whether an existing run is replaced.
         write_mjcf: File to write the scene to with the identified values; None writes none.
@@ -86,6 +92,7 @@ class CalibrationConfig:
     seed: int = 0
     hold_out: float = 0.0
     known: tuple[str, ...] = ()
+    ground_friction: float | None = None
     accept: tuple[str, ...] = ()
     overwrite: bool = False
     write_mjcf: Path | None = None
@@ -172,6 +179,8 @@ def calibrate_run(
     if config.from_run is not None:
         compiled = with_prior_from(compiled, load(config.from_run).calibration)
     recorded = read_recorded_impacts(recording, compiled, config.known, notify)
+    if config.ground_friction is not None:
+        _check_ground_friction(compiled, recorded, config.ground_friction)
     if config.ground is None and not recorded.impacts.planar:
         compiled = without_chosen_ground(compiled, scene)
     check_output_folder(out, overwrite=config.overwrite)
@@ -184,6 +193,7 @@ def calibrate_run(
         name=recording.name,
         notify=notify,
     )
+    compiled = with_recorded_strikes(compiled, scene, data)
     base: BaseModel = SolvedModel(compiled)
     stopwatch = Stopwatch()
     if config.refine:
@@ -214,6 +224,21 @@ def calibrate_run(
     return replace(result, mjcf=_write_mjcf(result, config.write_mjcf, config.overwrite))
 
 
+def with_recorded_strikes(scene: Scene, source: str, data: CalibrationData) -> Scene:
+    """The scene with the ranges of the recorded strikes, where nobody has given others.
+
+    Plans and the trust map are of strikes like the recorded ones then.
+
+    Args:
+        scene: The scene.
+        source: What it was loaded from.
+        data: The impacts.
+    """
+    if scene.plane is None or scene.ground is None or has_settings(source):
+        return scene
+    return replace(scene, strikes=StrikeDistribution(**recorded_ranges(scene, data.fitted)))
+
+
 def fit_and_save(
     base: BaseModel,
     data: CalibrationData,
@@ -241,7 +266,7 @@ def fit_and_save(
     seed = int(options["seed"])
     stopwatch = stopwatch or Stopwatch()
     with stopwatch.measure("slide model"):
-        slide, slide_notes = _fit_slides(base.scene, data)
+        slide, slide_notes = _fit_slides(base.scene, data, options.get("ground_friction"))
     with stopwatch.measure("calibration"):
         calibration = calibrate(base, data.fitted, seed=seed, frame=data.fitted_frame)
     with stopwatch.measure("judging"):
@@ -281,10 +306,29 @@ def fit_and_save(
     )
 
 
-def _fit_slides(scene: Scene, data: CalibrationData) -> tuple[SlideFit | None, dict[str, Any]]:
-    """A slide model if whole trials were recorded, and its entry of metrics.json."""
+def _check_ground_friction(scene: Scene, recorded: RecordedImpacts, friction: float) -> None:
+    """Raise a `ParamError`, before any work, where a given ground friction is of no use."""
+    if recorded.trials is not None:
+        raise ParamError(
+            f"a ground friction of {friction:g} is given, but it is identified from the slides of "
+            "these trials: leave out --ground-friction"
+        )
+    if not recorded.impacts.planar:
+        raise ParamError(
+            f"a ground friction of {friction:g} is given, but the impacts were recorded in space: "
+            "sliding is predicted for impacts in a plane (x, y, yaw, ...)"
+        )
+    slides_of_given_friction(scene, friction)
+
+
+def _fit_slides(
+    scene: Scene, data: CalibrationData, ground_friction: float | None
+) -> tuple[SlideFit | None, dict[str, Any]]:
+    """A slide model from recorded slides or a given friction, and its entry of metrics.json."""
     if data.segmented is None:
-        return None, {}
+        if ground_friction is None:
+            return None, {}
+        return slides_of_given_friction(scene, ground_friction)
     return fit_slides_of_impacts(scene, data.segmented.fitted, data.segmented.held_out)
 
 
@@ -325,6 +369,7 @@ def _saved_options(
         "seed": config.seed,
         "hold_out": config.hold_out,
         "known": config.known,
+        "ground_friction": config.ground_friction,
         "accept": config.accept,
         "overwrite": config.overwrite,
         "write_mjcf": None if config.write_mjcf is None else str(config.write_mjcf),
