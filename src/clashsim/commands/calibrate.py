@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,7 +116,7 @@ def run(options: CalibrateOptions) -> None:
         options.impacts,
         options.out,
         config=config_from(options),
-        notify=print,
+        notify=partial(print, flush=True),
         progress=bar,
     )
     if result.mjcf is not None:

@@ -6,10 +6,8 @@ were not fitted, and a report.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +43,7 @@ from clashsim.pipeline.arguments import (
     without_chosen_ground,
 )
 from clashsim.pipeline.calibration_data import CalibrationData
+from clashsim.pipeline.durations import TESTS, Stopwatch, expected_seconds, say_nothing
 from clashsim.pipeline.recorded_impacts import (
     RecordedImpacts,
     check_conventions,
@@ -121,35 +120,13 @@ class CalibrationResult:
     mjcf: EditedMjcf | None = None
 
 
-@dataclass
-class Stopwatch:
-    """Wall-clock time of named steps.
-
-    Attributes:
-        seconds: Duration of each finished step, by name.
-    """
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def measure(self, step: str) -> Iterator[None]:
-        """Measure the wall-clock time of a step."""
-        start = time.perf_counter()
-        yield
-        self.seconds[step] = time.perf_counter() - start
-
-
-def _say_nothing(sentence: str) -> None:
-    """Ignore a sentence; the default of `notify`."""
-
-
 def calibrate_run(
     scene: str,
     recording: Path | str,
     out: Path | str,
     *,
     config: CalibrationConfig = CalibrationConfig(),
-    notify: Callable[[str], object] = _say_nothing,
+    notify: Callable[[str], object] = say_nothing,
     progress: Progress = quiet,
 ) -> CalibrationResult:
     """Calibrate a scene's collision model on recorded impacts, and write a run folder.
@@ -195,7 +172,7 @@ def calibrate_run(
     )
     compiled = with_recorded_strikes(compiled, scene, data)
     base: BaseModel = SolvedModel(compiled)
-    stopwatch = Stopwatch()
+    stopwatch = Stopwatch(notify)
     if config.refine:
         warning = outside_strike_ranges(compiled, recorded.impacts)
         if warning:
@@ -258,7 +235,8 @@ def fit_and_save(
         options: Content of config.json: how the run was made. Its "seed" seeds fitting and testing.
         overwrite: Whether an existing run is replaced.
         baselines: Predictions of other methods, by name: twists (N, k) after the held-out impacts.
-        stopwatch: Durations of earlier steps; those of this function are added.
+        stopwatch: Durations of earlier steps; those of this function are added. It says how long
+            they take.
 
     Returns:
         The run, its metrics and its slide model.
@@ -267,8 +245,12 @@ def fit_and_save(
     stopwatch = stopwatch or Stopwatch()
     with stopwatch.measure("slide model"):
         slide, slide_notes = _fit_slides(base.scene, data, options.get("ground_friction"))
+    stopwatch.expect("fitting and testing", expected_seconds(base, data.fitted_frame))
     with stopwatch.measure("calibration"):
         calibration = calibrate(base, data.fitted, seed=seed, frame=data.fitted_frame)
+    stopwatch.expect(
+        "testing on impacts that were not fitted", TESTS * stopwatch.seconds["calibration"]
+    )
     with stopwatch.measure("judging"):
         judged = predict_held_out(
             calibration, data.fitted, data.held_out, seed=seed, frame=data.held_out_frame
