@@ -20,8 +20,8 @@ from clashsim.plan.tasks import PlanStatus
 GROUND_FRICTION = 0.3
 XML = """<mujoco><option timestep="0.0005" integrator="implicitfast" cone="elliptic"/><worldbody>
 <geom name="floor" type="plane" size="2 2 .1"/>
-<body name="puck" pos="0 0 .015"><freejoint/>
-<geom name="puck" type="cylinder" size=".04 .015" mass=".3"/></body>
+<body name="block" pos="0 0 .015"><freejoint/>
+<geom name="block" type="box" size=".05 .035 .015" mass=".3"/></body>
 <body name="finger" pos="0 0 .015"><joint name="x" type="slide" axis="1 0 0"/>
 <joint name="y" type="slide" axis="0 1 0"/><geom name="finger" type="sphere" size=".012" mass="1"/>
 </body></worldbody>
@@ -38,7 +38,7 @@ def real_model() -> mujoco.MjModel:
 
 
 def strike(model: mujoco.MjModel, tip: np.ndarray, velocity: np.ndarray, *, seconds: float):
-    """Strike the puck at the origin.
+    """Strike the block at the origin.
 
     Returns:
         Motion before (12,), twist after (3,), and pose at the end (3,), after the finger stopped.
@@ -67,13 +67,13 @@ def strike(model: mujoco.MjModel, tip: np.ndarray, velocity: np.ndarray, *, seco
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("puck")
+    folder = tmp_path_factory.mktemp("block")
     (folder / "scene.xml").write_text(XML)
     rng = np.random.default_rng(0)
     rows = []
     for _ in range(9):
         offset, speed = rng.uniform(-0.02, 0.02), rng.uniform(0.25, 0.7)
-        found = strike(real_model(), np.array([offset, -0.06]), np.array([0, speed]), seconds=0.12)
+        found = strike(real_model(), np.array([offset, -0.055]), np.array([0, speed]), seconds=0.12)
         rows.append(found[:2])
     before = np.array([row[0] for row in rows])
     after = np.array([row[1] for row in rows])
@@ -96,7 +96,7 @@ def test_a_planned_strike_ends_at_its_target(files):
     ground = next(e for e in run.calibration.theta if e.name == "ground_friction")
     assert ground.status is EstimateStatus.KNOWN
     assert ground.value == pytest.approx(GROUND_FRICTION)
-    assert 'friction="0.3' in run.mjcf().xml  # of the pair that the puck slides on
+    assert 'friction="0.3' in run.mjcf().xml  # of the pair that the block slides on
     assert run.scene.strikes.point[1] < 0  # as recorded: from below
     config = clashsim.PlanConfig(strikes=1)
     found = clashsim.plan_run(run, (0.005, 0.06, 0.0), config=config)

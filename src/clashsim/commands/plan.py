@@ -108,7 +108,7 @@ def run(options: PlanOptions) -> None:
         return
     if execution.executor is not None or execution.workers:
         raise ParamError("--executor and --workers are for many targets: give --targets as well")
-    print("predicting where strikes leave the body, which takes about 10 s", file=sys.stderr)
+    print("predicting where strikes leave the body, which takes 5 to 30 s", file=sys.stderr)
     result = plan_run(options.run, _pose_in_radians(options.target), config=_config(options))
     console().print(_table(result.plan, result.scene), markup=False)
     _print_warnings(result)
