@@ -18,14 +18,15 @@ from clashsim.plan.execution import touches
 from clashsim.plan.tasks import PlanStatus
 
 GROUND_FRICTION = 0.3
+_HOME = np.array([0.0, -0.3])  # m, of the finger
 XML = """<mujoco><option timestep="0.0005" integrator="implicitfast" cone="elliptic"/><worldbody>
 <geom name="floor" type="plane" size="2 2 .1"/>
-<body name="block" pos="0 0 .015"><freejoint/>
-<geom name="block" type="box" size=".05 .035 .015" mass=".3"/></body>
-<body name="finger" pos="0 0 .015"><joint name="x" type="slide" axis="1 0 0"/>
-<joint name="y" type="slide" axis="0 1 0"/><geom name="finger" type="sphere" size=".012" mass="1"/>
-</body></worldbody>
-<actuator><velocity joint="x" kv="200"/><velocity joint="y" kv="200"/></actuator></mujoco>"""
+<body name="block" pos="0 0 .03"><freejoint/>
+<geom name="block" type="box" size=".06 .04 .03" mass=".35"/></body>
+<body name="finger" pos="0 -.3 .03"><joint name="x" type="slide" axis="1 0 0"/>
+<joint name="y" type="slide" axis="0 1 0"/>
+<geom name="finger" type="cylinder" size=".012 .03" mass=".6"/></body></worldbody>
+<actuator><velocity joint="x" kv="80"/><velocity joint="y" kv="80"/></actuator></mujoco>"""
 
 
 def real_model() -> mujoco.MjModel:
@@ -33,7 +34,7 @@ def real_model() -> mujoco.MjModel:
     model = mujoco.MjModel.from_xml_string(XML)
     model.opt.timestep = 2e-4
     model.geom_friction[:, 0] = [GROUND_FRICTION, 0.15, 0.15]
-    model.geom_solref[1:] = [-3e5, -300]
+    model.geom_solref[1:] = [-1e5, -150]
     return model
 
 
@@ -44,7 +45,7 @@ def strike(model: mujoco.MjModel, tip: np.ndarray, velocity: np.ndarray, *, seco
         Motion before (12,), twist after (3,), and pose at the end (3,), after the finger stopped.
     """
     data = mujoco.MjData(model)
-    data.qpos[7:9] = tip
+    data.qpos[7:9] = tip - _HOME
     data.qvel[6:8] = data.ctrl[:] = velocity
     before = after = np.zeros(0)
     last = np.zeros(12)
@@ -60,7 +61,7 @@ def strike(model: mujoco.MjModel, tip: np.ndarray, velocity: np.ndarray, *, seco
             data.qvel[6:8] = 0
         yaw = 2 * np.arctan2(data.qpos[6], data.qpos[3])
         pose = np.array([*data.qpos[:2], yaw])
-        last = np.array([*pose, *twist, *data.qpos[7:9], 0, *data.qvel[6:8], 0])
+        last = np.array([*pose, *twist, *(data.qpos[7:9] + _HOME), 0, *data.qvel[6:8], 0])
         mujoco.mj_step2(model, data)
     return before, after, pose
 
@@ -73,7 +74,7 @@ def files(tmp_path_factory) -> Path:
     rows = []
     for _ in range(9):
         offset, speed = rng.uniform(-0.02, 0.02), rng.uniform(0.25, 0.7)
-        found = strike(real_model(), np.array([offset, -0.055]), np.array([0, speed]), seconds=0.12)
+        found = strike(real_model(), np.array([offset, -0.06]), np.array([0, speed]), seconds=0.12)
         rows.append(found[:2])
     before = np.array([row[0] for row in rows])
     after = np.array([row[1] for row in rows])
@@ -114,7 +115,7 @@ def test_a_planned_strike_ends_at_its_target(files):
         (-0.1, XML, "above 0 and at most 2, got -0.1"),
         (3.0, XML, "above 0 and at most 2, got 3"),
         (0.3, XML.replace("plane", "box"), "'floor' is not a plane: make it one"),
-        (0.3, XML.replace('pos="0 0 .015"><freejoint/>', 'pos="0 0 1"><freejoint/>'), "no level"),
+        (0.3, XML.replace('pos="0 0 .03"><freejoint/>', 'pos="0 0 1"><freejoint/>'), "no level"),
     ],
 )
 def test_a_friction_that_is_of_no_use(files, tmp_path, friction, xml, words):
