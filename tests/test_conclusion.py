@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clashsim.evaluate.conclusion import conclusion, doubt, is_reliable
+from clashsim.evaluate.conclusion import caution, conclusion, is_reliable
 from clashsim.plan.tasks import Plan, PlanningTask, PlanStatus
 
 
@@ -71,9 +71,9 @@ def test_a_plan_by_an_unreliable_model_is_not_found():
         reason="expected 0.0 mm from the target",
         evaluations=1,
     )
-    assert plan.doubted(doubt(metrics(0.9, 0.6))).status is PlanStatus.FOUND
-    doubted = plan.doubted(doubt(metrics(0.4, 0.3)))
-    assert doubted.status is PlanStatus.UNRELIABLE
-    assert "cannot be relied on: Not reliable: only 8 of 20" in doubted.reason
+    assert plan.by_unreliable_model(caution(metrics(0.9, 0.6))).status is PlanStatus.FOUND
+    unreliable = plan.by_unreliable_model(caution(metrics(0.4, 0.3)))
+    assert unreliable.status is PlanStatus.UNRELIABLE
+    assert "cannot be relied on: Not reliable: only 8 of 20" in unreliable.reason
     missed = replace(plan, status=PlanStatus.OUT_OF_REACH)
-    assert missed.doubted("no") is missed
+    assert missed.by_unreliable_model("no") is missed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -108,7 +107,7 @@ def run(options: PlanOptions) -> None:
         return
     if execution.executor is not None or execution.workers:
         raise ParamError("--executor and --workers are for many targets: give --targets as well")
-    print("predicting where strikes leave the body, which takes 5 to 30 s", file=sys.stderr)
+    print("predicting where strikes leave the body, which takes 5 to 30 s", flush=True)
     result = plan_run(options.run, _pose_in_radians(options.target), config=_config(options))
     console().print(_table(result.plan, result.scene), markup=False)
     _print_warnings(result)

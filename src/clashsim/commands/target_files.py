@@ -64,8 +64,8 @@ def summary(plans: Sequence[Plan]) -> list[str]:
     for number in (1, 2, 3):
         count = sum(len(plan.strikes) == number for plan in found)
         counts.append(f"{count} with {number} strike{'s' if number > 1 else ''}")
-    is_doubted = any(plan.status is PlanStatus.UNRELIABLE for plan in plans)
-    reached = "would be reached if the model were right" if is_doubted else "are reached"
+    is_unreliable = any(plan.status is PlanStatus.UNRELIABLE for plan in plans)
+    reached = "would be reached if the model were right" if is_unreliable else "are reached"
     sentences = [f"{len(found)} of {len(plans)} targets {reached}: {', '.join(counts)}"]
     if found:
         rests = np.array([plan.predicted[-1] for plan in found])

@@ -69,7 +69,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g}" if share < 1 else f"{100 * share:.0f}"
 
 
-def doubt(metrics: Mapping[str, Any]) -> str | None:
+def caution(metrics: Mapping[str, Any]) -> str | None:
     """What speaks against using a run, given its metrics.json; None where nothing does."""
     sentence = conclusion(metrics)
     return None if sentence is None or sentence.startswith("Good") else sentence
@@ -77,4 +77,4 @@ def doubt(metrics: Mapping[str, Any]) -> str | None:
 
 def is_reliable(metrics: Mapping[str, Any]) -> bool:
     """Whether nothing speaks against using a run, given its metrics.json."""
-    return doubt(metrics) is None
+    return caution(metrics) is None

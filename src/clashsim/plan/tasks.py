@@ -144,15 +144,15 @@ class Plan:
         """Pose of the body before each strike, (K, 3)."""
         return np.vstack([self.task.start, self.predicted[:-1]])
 
-    def doubted(self, doubt: str | None) -> Plan:
+    def by_unreliable_model(self, caution: str | None) -> Plan:
         """The plan by a model of which a calibration concluded that it cannot be relied on.
 
         Args:
-            doubt: What was concluded; None where nothing speaks against the model.
+            caution: What was concluded; None where nothing speaks against the model.
         """
-        if not doubt or self.status is not PlanStatus.FOUND:
+        if not caution or self.status is not PlanStatus.FOUND:
             return self
-        reason = f"{self.reason}, by a model that cannot be relied on: {doubt}"
+        reason = f"{self.reason}, by a model that cannot be relied on: {caution}"
         return replace(self, status=PlanStatus.UNRELIABLE, reason=reason)
 
 

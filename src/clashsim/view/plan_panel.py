@@ -138,7 +138,7 @@ class PlanPanel:
         )
         if page.mode != "Plan":
             return
-        planned = replace(planned, plan=planned.plan.doubted(session.doubt))
+        planned = replace(planned, plan=planned.plan.by_unreliable_model(session.caution))
         self.planned = planned
         expected = planned.expected
         stage.ghost("expected", expected.rest, COLOURS["hybrid"], opacity=0.15)

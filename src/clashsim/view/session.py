@@ -73,7 +73,7 @@ class ViewerSession:
             is none.
         policy: The policy to follow routes with.
         routes: Routes by name.
-        doubt: What the calibration concluded against relying on the run; None where nothing was.
+        caution: What the calibration concluded against relying on the run; None where nothing was.
     """
 
     title: str
@@ -83,7 +83,7 @@ class ViewerSession:
     make_strike_table: Callable[[], StrikeModel]
     policy: PolicyLookup
     routes: Mapping[str, Route] = field(default_factory=dict)
-    doubt: str | None = None
+    caution: str | None = None
 
     @cached_property
     def strike_table(self) -> StrikeModel:
