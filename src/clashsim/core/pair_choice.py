@@ -127,8 +127,8 @@ class _Bodies:
                 "(contype and conaffinity are 0)"
             )
         raise SceneError(
-            f"there are no {kind}: the body that {_ROLES[role]} needs a free joint, slides or "
-            f"hinges; if it has them, name it with --{role}"
+            f"which geom {_ROLES[role]} is not clear, since there are no {kind}: its body needs a "
+            f"free joint, slides or hinges; if it has them, give --{role}"
         )
 
     def _listed(self, bodies: list[int]) -> str:
