@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,6 +69,12 @@ class CalibrateOptions:
     """Additional measured covariates that may explain differences between impacts: names of columns
     of the impacts file, or of numbers in the trials.
     """
+    ground_friction: Annotated[float | None, arg(metavar="FLOAT")] = None
+    """Coefficient of friction between struck body and ground, to plan with impacts in a table:
+    where bodies stop is then computed from it instead of identified from slides.
+    """
+    accept: Names = ()
+    """Findings about a table of impacts that do not stop the calibration, such as angle_unit."""
     overwrite: bool = False
     """Replace the run if it exists."""
     write_mjcf: OptionalPath = None
@@ -100,6 +107,8 @@ def config_from(options: CalibrateOptions, *, threads: int = 0) -> CalibrationCo
         seed=options.seed,
         hold_out=options.hold_out,
         known=options.known,
+        ground_friction=options.ground_friction,
+        accept=options.accept,
         overwrite=options.overwrite,
         write_mjcf=options.write_mjcf,
         struck=options.pair.struck,
@@ -124,7 +133,7 @@ def run(options: CalibrateOptions) -> None:
         options.impacts,
         options.out,
         config=config_from(options),
-        notify=print,
+        notify=partial(print, flush=True),
         progress=bar,
     )
     if result.mjcf is not None:

@@ -182,6 +182,7 @@ def viewer_session(
         policy: Folder or file of a policy; None uses the one in the run folder, if there is one.
         route: A further route to follow: a .csv file of way points.
     """
+    from clashsim.evaluate.conclusion import caution
     from clashsim.fit.run_folder import load, read_notes
     from clashsim.rl.routes import ROUTES, load_route
     from clashsim.view.session import ViewerSession
@@ -200,6 +201,7 @@ def viewer_session(
         calibrated.strike_table,
         load_policy(calibrated, folder, policy),
         routes,
+        caution(notes["metrics"]),
     )
 
 

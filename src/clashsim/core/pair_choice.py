@@ -127,13 +127,34 @@ class _Bodies:
     def only_one(self, role: str, kind: str, bodies: list[int]) -> str:
         """The first geom of the only body, or an error that lists several."""
         if len(bodies) != 1:
-            found = f"there are {len(bodies)} {kind}" if bodies else f"there are no {kind}"
-            names = [self._model.body(body).name or f"body {body}" for body in bodies]
-            listed = f" ({', '.join(names[:_MAX_LISTED])})" if names else ""
+            if not bodies:
+                self._refuse_nothing(role, kind)
+            found = f"there are {len(bodies)} {kind}"
             raise SceneError(
-                f"which geom {_ROLES[role]} is not clear, since {found}{listed}: give --{role}"
+                f"which geom {_ROLES[role]} is not clear, since {found} "
+                f"({self._listed(bodies)}): give --{role}"
             )
         return str(self._model.geom(self._geoms[bodies[0]][0]).name)
+
+    def _refuse_nothing(self, role: str, kind: str) -> None:
+        """Raise a `SceneError` that says why no body can have a role."""
+        model = self._model
+        moving = {int(model.body_weldid[body]) for body in range(1, model.nbody)} - {0}
+        silent = sorted(body for body in moving if body not in self._geoms)
+        if silent:
+            raise SceneError(
+                f"there are no {kind} that can collide: no geom of {self._listed(silent)} collides "
+                "(contype and conaffinity are 0)"
+            )
+        raise SceneError(
+            f"which geom {_ROLES[role]} is not clear, since there are no {kind}: its body needs a "
+            f"free joint, slides or hinges; if it has them, give --{role}"
+        )
+
+    def _listed(self, bodies: list[int]) -> str:
+        """Names of bodies, for a message."""
+        names = [self._model.body(body).name or f"body {body}" for body in bodies]
+        return ", ".join(names[:_MAX_LISTED])
 
     def only_fixed(self, ground: str | None) -> str:
         """The only geom that stands still, besides the ground if there is another."""

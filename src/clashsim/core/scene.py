@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -507,6 +508,13 @@ def _author_model(xml: str, assets: Mapping[str, bytes], name: str) -> mujoco.Mj
 
 def _compiler_error(name: str, error: ValueError) -> SceneError:
     """What is wrong with a scene, in one line."""
+    if "mass and inertia of moving bodies" in str(error):
+        body = re.search(r"Element name '([^']*)'", str(error))
+        which = f"body {body.group(1)!r}" if body else "a body"
+        return SceneError(
+            f"scene {name!r}: {which} moves and has no mass: give its geoms a density or mass "
+            "above zero, or the body an <inertial>"
+        )
     return SceneError(f"scene {name!r} does not compile: {' '.join(str(error).split())}")
 
 

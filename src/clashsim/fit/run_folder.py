@@ -160,7 +160,8 @@ def run_of_files(files: Mapping[str, bytes], path: Path | str) -> CalibratedRun:
         _check_calibration(calibration)
         loaded_scene = calibration.base.scene
         check_scene(loaded_scene.xml, loaded_scene.assets, loaded_scene.name)
-        return CalibratedRun(calibration, _slide_model(files))
+        metrics: Any = loads(files, "metrics.json")
+        return CalibratedRun(calibration, _slide_model(files), metrics)
     except ClashError:
         raise
     except _MISFITS as error:

@@ -6,10 +6,8 @@ were not fitted, and a report.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,8 @@ from clashsim.core.files import write_atomic
 from clashsim.core.impacts import BODY_COLUMNS
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
+from clashsim.core.strike_distribution import StrikeDistribution
+from clashsim.data.checks.findings import check_finding_names
 from clashsim.data.folders import check_output_folder
 from clashsim.data.mjcf import EditedMjcf
 from clashsim.evaluate.data_efficiency import measure_data_efficiency
@@ -31,21 +31,25 @@ from clashsim.fit.pairs_folder import FittedRun
 from clashsim.fit.restitution import restitution_at_speeds
 from clashsim.fit.run_folder import RunRecord, load, save_run
 from clashsim.fit.settings import outside_strike_ranges
-from clashsim.fit.slides_from_trials import fit_slides_of_impacts
+from clashsim.fit.settings import ranges as recorded_ranges
+from clashsim.fit.slides_from_trials import fit_slides_of_impacts, slides_of_given_friction
 from clashsim.fit.solved_model import SolvedModel
 from clashsim.fit.threads import one_thread
 from clashsim.fit.transfer import with_prior_from
 from clashsim.pipeline.arguments import (
     check_not_negative,
     check_samples,
+    has_settings,
     load_scene,
     model_cache,
     without_chosen_ground,
 )
 from clashsim.pipeline.calibration_data import CalibrationData
+from clashsim.pipeline.durations import TESTS, Stopwatch, expected_seconds, say_nothing
 from clashsim.pipeline.pair_recordings import named_pairs
 from clashsim.pipeline.recorded_impacts import (
     RecordedImpacts,
+    check_conventions,
     read_recorded_impacts,
     split_impacts,
 )
@@ -72,6 +76,9 @@ class CalibrationConfig:
             5-fold cross-validation.
         known: Additional measured covariates that may explain differences between impacts: names of
             columns of the impacts file, or of numbers in the trials.
+        ground_friction: Coefficient of friction between struck body and ground, where slides were
+            not recorded but are to be predicted; None takes it from slides.
+        accept: Names of findings about a table of impacts that are accepted, such as "angle_unit".
         overwrite: Whether an existing run is replaced.
         write_mjcf: File to write the scene to with the identified values; None writes none.
         struck: Name of the struck geom, for an MJCF file without settings.
@@ -90,6 +97,8 @@ class CalibrationConfig:
     seed: int = 0
     hold_out: float = 0.0
     known: tuple[str, ...] = ()
+    ground_friction: float | None = None
+    accept: tuple[str, ...] = ()
     overwrite: bool = False
     write_mjcf: Path | None = None
     struck: str | None = None
@@ -119,35 +128,13 @@ class CalibrationResult:
     mjcf: EditedMjcf | None = None
 
 
-@dataclass
-class Stopwatch:
-    """Wall-clock time of named steps.
-
-    Attributes:
-        seconds: Duration of each finished step, by name.
-    """
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def measure(self, step: str) -> Iterator[None]:
-        """Measure the wall-clock time of a step."""
-        start = time.perf_counter()
-        yield
-        self.seconds[step] = time.perf_counter() - start
-
-
-def _say_nothing(sentence: str) -> None:
-    """Ignore a sentence; the default of `notify`."""
-
-
 def calibrate_run(
     scene: str,
     recording: Path | str,
     out: Path | str,
     *,
     config: CalibrationConfig = CalibrationConfig(),
-    notify: Callable[[str], object] = _say_nothing,
+    notify: Callable[[str], object] = say_nothing,
     progress: Progress = quiet,
 ) -> CalibrationResult:
     """Calibrate a scene's collision model on recorded impacts, and write a run folder.
@@ -194,6 +181,7 @@ def check_config(config: CalibrationConfig) -> None:
     """Raise a ParamError for options that no calibration can have."""
     check_not_negative(seed=config.seed)
     check_samples(config.samples)
+    check_finding_names(config.accept)
     if not 0 <= config.hold_out < 1:
         raise ParamError(
             f"the share to hold out must be at least 0 and below 1, got {config.hold_out}"
@@ -224,6 +212,9 @@ def fit_recorded(
     Returns:
         The run and what its folder holds.
     """
+    if config.ground_friction is not None:
+        _check_ground_friction(compiled, recorded, config.ground_friction)
+    check_conventions(recorded, compiled, accept=config.accept, name=name, notify=notify)
     data = split_impacts(
         recorded,
         compiled,
@@ -232,8 +223,9 @@ def fit_recorded(
         name=name,
         notify=notify,
     )
+    compiled = with_recorded_strikes(compiled, str(options["scene"]), data)
     base: BaseModel = SolvedModel(compiled)
-    stopwatch = Stopwatch()
+    stopwatch = Stopwatch(notify)
     if config.refine:
         warning = outside_strike_ranges(compiled, recorded.impacts)
         if warning:
@@ -250,6 +242,21 @@ def fit_recorded(
     # The matrices of a fit are small: with more threads torch waits longer than it computes.
     with one_thread():
         return fit_and_judge(base, data, options=options, stopwatch=stopwatch)
+
+
+def with_recorded_strikes(scene: Scene, source: str, data: CalibrationData) -> Scene:
+    """The scene with the ranges of the recorded strikes, where nobody has given others.
+
+    Plans and the trust map are of strikes like the recorded ones then.
+
+    Args:
+        scene: The scene.
+        source: What it was loaded from.
+        data: The impacts.
+    """
+    if scene.plane is None or scene.ground is None or has_settings(source):
+        return scene
+    return replace(scene, strikes=StrikeDistribution(**recorded_ranges(scene, data.fitted)))
 
 
 def fit_and_save(
@@ -271,7 +278,8 @@ def fit_and_save(
         options: Content of config.json: how the run was made. Its "seed" seeds fitting and testing.
         overwrite: Whether an existing run is replaced.
         baselines: Predictions of other methods, by name: twists (N, k) after the held-out impacts.
-        stopwatch: Durations of earlier steps; those of this function are added.
+        stopwatch: Durations of earlier steps; those of this function are added. It says how long
+            they take.
 
     Returns:
         The run, its metrics and its slide model.
@@ -292,9 +300,13 @@ def fit_and_judge(
     seed = int(options["seed"])
     stopwatch = stopwatch or Stopwatch()
     with stopwatch.measure("slide model"):
-        slide, slide_notes = _fit_slides(base.scene, data)
+        slide, slide_notes = _fit_slides(base.scene, data, options.get("ground_friction"))
+    stopwatch.expect("fitting and testing", expected_seconds(base, data.fitted_frame))
     with stopwatch.measure("calibration"):
         calibration = calibrate(base, data.fitted, seed=seed, frame=data.fitted_frame)
+    stopwatch.expect(
+        "testing on impacts that were not fitted", TESTS * stopwatch.seconds["calibration"]
+    )
     with stopwatch.measure("judging"):
         judged = predict_held_out(
             calibration, data.fitted, data.held_out, seed=seed, frame=data.held_out_frame
@@ -318,7 +330,7 @@ def fit_and_judge(
         trials={data.name: data.fitted},
         pages={"report.html": page.encode()},
     )
-    run = CalibratedRun(calibration, None if slide is None else slide.model)
+    run = CalibratedRun(calibration, None if slide is None else slide.model, metrics)
     return FittedRun(run, slide, record)
 
 
@@ -372,10 +384,29 @@ def refuse_names(config: CalibrationConfig, recording: Path) -> None:
         )
 
 
-def _fit_slides(scene: Scene, data: CalibrationData) -> tuple[SlideFit | None, dict[str, Any]]:
-    """A slide model if whole trials were recorded, and its entry of metrics.json."""
+def _check_ground_friction(scene: Scene, recorded: RecordedImpacts, friction: float) -> None:
+    """Raise a `ParamError`, before any work, where a given ground friction is of no use."""
+    if recorded.trials is not None:
+        raise ParamError(
+            f"a ground friction of {friction:g} is given, but it is identified from the slides of "
+            "these trials: leave out --ground-friction"
+        )
+    if not recorded.impacts.planar:
+        raise ParamError(
+            f"a ground friction of {friction:g} is given, but the impacts were recorded in space: "
+            "sliding is predicted for impacts in a plane (x, y, yaw, ...)"
+        )
+    slides_of_given_friction(scene, friction)
+
+
+def _fit_slides(
+    scene: Scene, data: CalibrationData, ground_friction: float | None
+) -> tuple[SlideFit | None, dict[str, Any]]:
+    """A slide model from recorded slides or a given friction, and its entry of metrics.json."""
     if data.segmented is None:
-        return None, {}
+        if ground_friction is None:
+            return None, {}
+        return slides_of_given_friction(scene, ground_friction)
     return fit_slides_of_impacts(scene, data.segmented.fitted, data.segmented.held_out)
 
 
@@ -416,6 +447,8 @@ def saved_options(
         "seed": config.seed,
         "hold_out": config.hold_out,
         "known": config.known,
+        "ground_friction": config.ground_friction,
+        "accept": config.accept,
         "overwrite": config.overwrite,
         "pairs": config.pairs,
         "same_material": config.same_material,

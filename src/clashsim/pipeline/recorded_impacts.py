@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from clashsim.core.contact_frame import ContactFrame, contact_frame
-from clashsim.core.contact_geometry import closing_speed
+from clashsim.core.contact_geometry import NearestPoints, closing_speed
 from clashsim.core.errors import DataError, ParamError
-from clashsim.core.impacts import Impacts, listed_rows
+from clashsim.core.impacts import Impacts, after_columns, listed_rows
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
+from clashsim.data.checks.findings import raise_if_serious
+from clashsim.data.checks.impact_conventions import check_impacts
 from clashsim.data.impact_files import read_impacts
 from clashsim.data.segmentation.result import MeasuredImpact
 from clashsim.pipeline.calibration_data import CalibrationData, SegmentedTrials
@@ -26,6 +28,8 @@ from clashsim.pipeline.recordings import (
     read_recording,
     segmentation_summary,
 )
+
+_NEARLY_TOUCHING = 3e-3  # m between bodies of which recordings say that they touch
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +89,42 @@ def read_recorded_impacts(
     if trials.notes:
         notes["import"] = list(trials.notes)
     return RecordedImpacts(impacts, trials, segmentation.found, notes)
+
+
+def check_conventions(
+    recorded: RecordedImpacts,
+    scene: Scene,
+    *,
+    accept: Sequence[str],
+    name: str,
+    notify: Callable[[str], object],
+) -> None:
+    """Refuse a table of impacts whose numbers probably mean something else.
+
+    Logs are checked when they are imported, so nothing is done for impacts found in trials.
+
+    Args:
+        recorded: The impacts.
+        scene: Scene of the collision.
+        accept: Names of findings that are accepted.
+        name: Name of the table, for messages.
+        notify: Called with a sentence on what may be wrong.
+
+    Raises:
+        DataError: Mechanics contradicts the impacts, but not if they mean something else.
+    """
+    if recorded.trials is not None:
+        return
+    findings = check_impacts(scene, recorded.impacts)
+    raise_if_serious(
+        findings,
+        accept,
+        data=f"the impacts in {name!r}",
+        remedy="if they are right nevertheless, --accept",
+    )
+    for found in findings:
+        if found.severity == "warn":
+            notify(f"check the impacts in {name!r}: {found}")
 
 
 def split_impacts(
@@ -161,6 +201,14 @@ def without_unusable(impacts: Impacts, notify: Callable[[str], object]) -> Recor
         impacts.checked()  # says why
     for sentence in sentences:
         notify(sentence)
+    unmeasured = [
+        name
+        for name, values in zip(after_columns(impacts.planar), impacts.measured.T, strict=True)
+        if not values.any()
+    ]
+    if unmeasured:
+        verb = "was" if len(unmeasured) == 1 else "were"
+        notify(f"{', '.join(unmeasured)} {verb} not measured, and will not be judged")
     rows = np.flatnonzero(kept)
     notes = {"left_out": sentences} if sentences else {}
     return RecordedImpacts(impacts[rows].checked(), notes=notes, rows=rows)
@@ -175,20 +223,42 @@ def _usable(
     meets = frame.contact.touching & (closing_speed(frame.before, frame.contact) > 0)
     if meets.all():
         return recorded, frame
-    rows = np.flatnonzero(~meets)
-    sentence = (
-        f"left out: {len(rows)} of {len(impacts)} impacts, in which the bodies do not meet "
-        f"({recorded.listed(~meets)})"
-    )
+    touches = ~meets & _nearly_touches(scene, impacts)
     if not meets.any():
-        raise DataError(
-            f"in none of the {len(impacts)} impacts do the bodies meet: "
-            "check poses, velocities, units and frames"
-        )
-    notify(sentence)
+        raise DataError(_why_none_meets(len(impacts), int(touches.sum())))
+    sentences = []
+    for rows, reason in (
+        (touches, "in which bodies that touch do not approach each other, as in lasting contact"),
+        (~meets & ~touches, "in which the bodies do not meet"),
+    ):
+        if rows.any():
+            sentences.append(
+                f"left out: {int(rows.sum())} of {len(impacts)} impacts, {reason} "
+                f"({recorded.listed(rows)})"
+            )
+    for sentence in sentences:
+        notify(sentence)
     kept = np.flatnonzero(meets)
     found = tuple(recorded.found[row] for row in kept) if recorded.found else ()
-    notes = {**recorded.notes, "left_out": [*recorded.notes.get("left_out", []), sentence]}
+    left_out = [*recorded.notes.get("left_out", []), *sentences]
+    notes = {**recorded.notes, "left_out": left_out}
     numbers = None if recorded.rows is None else recorded.rows[kept]
     usable = replace(recorded, impacts=impacts[kept], found=found, notes=notes, rows=numbers)
     return usable, frame[kept]
+
+
+def _nearly_touches(scene: Scene, impacts: Impacts) -> np.ndarray:
+    """Whether bodies touch, or nearly, as they were recorded, (N,)."""
+    distance, _, _ = NearestPoints.of(scene, len(impacts)).in_world(impacts.before)
+    return distance < _NEARLY_TOUCHING
+
+
+def _why_none_meets(num_impacts: int, num_touching: int) -> str:
+    """A sentence for impacts none of which is one."""
+    found = f"in none of the {num_impacts} impacts do the bodies "
+    if num_touching > num_impacts / 2:
+        return (
+            f"{found}approach each other, though they touch in {num_touching}: give the twists "
+            "just before the first touch; pushes and other lasting contacts are not supported"
+        )
+    return f"{found}meet: check poses, velocities, units and frames"
