@@ -352,9 +352,9 @@ def test_bad_scenes(here, capsys, xml, settings, sentence):
 def test_bad_input(calibrated, capsys, puck, args, sentence):
     impacts = puck[1]
     Path("file").write_text("x")
-    bad = impacts.after.copy()
-    bad[3, 0] = np.nan
-    write_impacts("nan.csv", replace(impacts, after=bad))
+    bad = impacts.before.copy()
+    bad[3, 0] = np.inf
+    write_impacts("nan.csv", replace(impacts, before=bad))
     zero = impacts.before.copy()
     zero[:, 3:6] = 0
     write_impacts("still.csv", replace(impacts, before=zero))

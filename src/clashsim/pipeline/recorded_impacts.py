@@ -207,8 +207,7 @@ def without_unusable(impacts: Impacts, notify: Callable[[str], object]) -> Recor
         if not values.any()
     ]
     if unmeasured:
-        verb = "was" if len(unmeasured) == 1 else "were"
-        notify(f"{', '.join(unmeasured)} {verb} not measured, and will not be judged")
+        notify(f"not measured, and neither fitted nor judged: {', '.join(unmeasured)}")
     rows = np.flatnonzero(kept)
     notes = {"left_out": sentences} if sentences else {}
     return RecordedImpacts(impacts[rows].checked(), notes=notes, rows=rows)

@@ -112,10 +112,16 @@ def agreement_section(compared: Comparison, labels: Sequence[str]) -> Markup:
         labels: Name of each impact, (N,).
     """
     panels = []
-    for column, name in enumerate(_output_names(compared)):
-        predicted = {method: twist[:, column] for method, twist in compared.predicted.items()}
+    for column, name in zip(compared.measured_outputs, _output_names(compared), strict=True):
+        rows = np.flatnonzero(~np.isnan(compared.measured[:, column])).tolist()
+        predicted = {method: twist[rows, column] for method, twist in compared.predicted.items()}
         chart = charts.predicted_over_measured(
-            compared.measured[:, column], predicted, labels, name=name, unit=_UNITS[name[0]]
+            compared.measured[rows, column],
+            predicted,
+            [labels[row] for row in rows],
+            name=name,
+            unit=_UNITS[name[0]],
+            indices=rows,
         )
         panels.append(chart)
     hint = "On the line, prediction and measurement agree. Hollow marks lie outside the chart."
@@ -200,6 +206,6 @@ def _gauge(share: float, expected: float) -> Markup:
 
 
 def _output_names(compared: Comparison) -> list[str]:
-    """Names of the entries of a twist, such as "vx"."""
-    planar = compared.measured.shape[1] == 3
-    return [column.removesuffix("_after") for column in after_columns(planar)]
+    """Names of the components of a twist that were measured, such as "vx"."""
+    names = after_columns(compared.measured.shape[1] == 3)
+    return [names[i].removesuffix("_after") for i in compared.measured_outputs]

@@ -31,7 +31,7 @@ class Comparison:
     """Predictions of N held-out impacts by several methods.
 
     Attributes:
-        measured: Twists after impact, (N, k), m/s and rad/s.
+        measured: Twists after impact, (N, k), m/s and rad/s; NaN where nothing was measured.
         predicted: Twists that each method predicts, (N, k); the reported method first, the baseline
             second.
         errors: Relative errors of each method, (N,), in the same order.
@@ -57,7 +57,8 @@ class Comparison:
         """Check shapes and names, compute errors and order the methods.
 
         Args:
-            measured: Twists after impact, (N, 3) or (N, 6), m/s and rad/s.
+            measured: Twists after impact, (N, 3) or (N, 6), m/s and rad/s; NaN where nothing was
+                measured.
             predicted: Twists that each method predicts, shaped as `measured`; not finite where a
                 method predicts nothing.
             gyration: Radius of gyration of the struck body, m; weights angular velocity in errors.
@@ -66,7 +67,7 @@ class Comparison:
                 with MuJoCo, or the best of all others if there is none.
         """
         measured = np.asarray(measured, float)
-        if measured.ndim != 2 or measured.shape[1] not in (3, 6) or not np.isfinite(measured).all():
+        if measured.ndim != 2 or measured.shape[1] not in (3, 6) or np.isinf(measured).any():
             raise DataError(
                 "a report needs finite measured twists (N, 3) or (N, 6), "
                 f"got shape {measured.shape}"
@@ -127,13 +128,18 @@ class Comparison:
         median = float(np.median(self.errors[self.ours]))
         if not np.isfinite(median):
             return f"{self.ours} predicts no outcome for most of them."
+        velocities, lengths = [], []
         speed, angular_speed = self._median_velocity_errors()
-        distance = _two_digits(1000 * _TRAVEL_TIME * speed)
-        angle = _two_digits(_TRAVEL_TIME * angular_speed)
+        if speed is not None:
+            velocities.append(f"{_two_digits(speed)} m/s")
+            lengths.append(f"{_two_digits(1000 * _TRAVEL_TIME * speed)} mm")
+        if angular_speed is not None:
+            velocities.append(f"{_two_digits(angular_speed)}°/s")
+            lengths.append(f"{_two_digits(_TRAVEL_TIME * angular_speed)}°")
         text = (
             f"Its median error is {100 * median:.1f} % of the motion after impact: "
-            f"{_two_digits(speed)} m/s and {_two_digits(angular_speed)}°/s, "
-            f"or {distance} mm and {angle}° over the first {_TRAVEL_TIME:g} s of travel."
+            f"{' and '.join(velocities)}, "
+            f"or {' and '.join(lengths)} over the first {_TRAVEL_TIME:g} s of travel."
         )
         if self.baseline is None:
             return text
@@ -174,29 +180,49 @@ class Comparison:
         return max(0.0, low), min(1.0, high)
 
     def coverage(self, std: np.ndarray) -> np.ndarray:
-        """Share of outcomes within 1 and 2 standard deviations of our predictions.
+        """Share of measured outcomes within 1 and 2 standard deviations of our predictions.
 
         Args:
             std: Standard deviation of each predicted output, (N, k).
 
         Returns:
-            Shares, (2, k): of each output, within 1 and within 2 standard deviations.
+            Shares, (2, o): of each of `measured_outputs`, within 1 and within 2 standard
+            deviations.
         """
-        error = np.abs(self.predicted[self.ours] - self.measured)
-        standardised = error / np.maximum(std, _MIN_STD)
-        return np.array([(standardised <= num_std).mean(0) for num_std in (1, 2)])
+        columns = self.measured_outputs
+        measured = self.measured[:, columns]
+        error = np.abs(self.predicted[self.ours][:, columns] - measured)
+        standardised = error / np.maximum(std[:, columns], _MIN_STD)
+        counts = np.maximum((~np.isnan(measured)).sum(0), 1)
+        return np.array([(standardised <= num_std).sum(0) / counts for num_std in (1, 2)])
+
+    @property
+    def measured_outputs(self) -> list[int]:
+        """Indices of the components of the twist that were measured in any impact."""
+        if len(self.measured) == 0:
+            return list(range(self.measured.shape[1]))
+        return [int(i) for i in np.flatnonzero((~np.isnan(self.measured)).any(0))]
 
     def _count_within(self, name: str, alpha: float) -> int:
         return int(np.sum(self.errors[name] < alpha))
 
-    def _median_velocity_errors(self) -> tuple[float, float]:
-        """Median error of linear (m/s) and angular velocity (degrees/s) of our predictions."""
+    def _median_velocity_errors(self) -> tuple[float | None, float | None]:
+        """Median error of linear (m/s) and angular velocity (degrees/s) of our predictions.
+
+        None for a velocity of which nothing was measured.
+        """
         error = np.abs(self.predicted[self.ours] - self.measured)
         error = np.nan_to_num(error, nan=np.inf)  # no outcome is infinitely wrong
+        measured = ~np.isnan(self.measured)
+        error = np.where(measured, error, 0.0)
         num_linear = 2 if self.measured.shape[1] == 3 else 3
-        linear = np.linalg.norm(error[:, :num_linear], axis=1)
-        angular = np.linalg.norm(error[:, num_linear:], axis=1)
-        return float(np.median(linear)), float(np.degrees(np.median(angular)))
+        medians = []
+        for columns in (slice(0, num_linear), slice(num_linear, None)):
+            rows = measured[:, columns].any(1)
+            size = np.linalg.norm(error[rows, columns], axis=1)
+            medians.append(float(np.median(size)) if len(size) else None)
+        linear, angular = medians
+        return linear, None if angular is None else float(np.degrees(angular))
 
 
 def coverage_sentence(shares: np.ndarray, n: int) -> str:
