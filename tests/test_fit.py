@@ -84,7 +84,7 @@ def test_known_truth_is_recovered_and_the_invisible_is_called_so(puck: Distilled
     assert fitted > 40  # of 60 that can be seen
 
 
-@pytest.mark.parametrize("name", shipped_scenes())
+@pytest.mark.parametrize("name", scenes_with_network())
 def test_shipped_base_models_belong_to_their_scenes_and_are_accurate(name: str) -> None:
     scene = Scene.load(name)
     base = shipped_base(scene)
