@@ -34,20 +34,22 @@ BLOCK = """<light pos="1 -1 2" dir="-.3 .6 -1"/>
 <geom name="table" type="box" pos=".65 0 .1" size=".3 .45 .1" rgba=".85 .83 .78 1"/>
 <body name="block" pos=".7 0 .25"><freejoint/>
 <geom name="block" type="box" size=".05 .04 .05" mass=".5" rgba=".2 .45 .75 1"/></body></worldbody>"""
+SKY = '<texture type="skybox" builtin="flat" rgb1="1 1 1" width="8" height="48"/></asset>'
 KEY = '<key name="home" qpos="0 .9 0 -1.5 0 .7416 0 .7 0 .25 1 0 0 0"/>'
 OPTION = '<option timestep="0.0005" integrator="implicitfast" cone="elliptic"/>'
 REAL_CONTACT = {"friction": 0.2, "stiffness": 4e4, "damping": 90.0}
 NUM_FITTED = 12
 NUM_TESTED = 10
 LEAD_TIME = 0.02  # s, before the contact
-STEPS = 160
+STEPS = 400
+SHOWN = 7  # the strike that is drawn
 
 
 def arm_scene(path: Path) -> clashsim.Scene:
     """The arm with its tool, and the block on the table."""
     xml = path.read_text()
     site = '<site pos="0 0 0.045" name="attachment_site"/>'
-    xml = xml.replace(site, site + TOOL).replace("</worldbody>", BLOCK)
+    xml = xml.replace(site, site + TOOL).replace("</worldbody>", BLOCK).replace("</asset>", SKY)
     xml = xml.replace('<option integrator="implicitfast"/>', OPTION)
     key = xml[xml.index("<key ") : xml.index("</keyframe>")]
     xml = xml.replace(key, KEY)
@@ -143,8 +145,10 @@ def draw(path: str, scene: clashsim.Scene, motions: dict[str, np.ndarray]) -> No
     model = scene.model()
     data = mujoco.MjData(model)
     camera = mujoco.MjvCamera()
-    camera.lookat = (0.5, 0, 0.35)
-    camera.distance, camera.azimuth, camera.elevation = 1.5, 120, -22
+    camera.lookat = (0.6, 0, 0.3)
+    camera.distance = 1.2
+    camera.azimuth = 130
+    camera.elevation = -30
     pictures = []
     with mujoco.Renderer(model, 480, 480) as renderer:
         first = next(iter(motions.values()))[0]
@@ -191,4 +195,4 @@ for name, twist in twists.items():
 
 if len(sys.argv) > 1:
     shown = ("clashsim", "MuJoCo, true parameters")
-    draw(sys.argv[1], scene, {name: motions[name][0] for name in shown})
+    draw(sys.argv[1], scene, {name: motions[name][SHOWN] for name in shown})

@@ -14,10 +14,10 @@ from clashsim.core.estimates import EstimateStatus
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.protocols import ImpactModel
-from clashsim.core.scene import Scene, scene_params, shipped_scenes
+from clashsim.core.scene import Scene, scene_params
 from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.evaluate.metrics import relative_error
-from clashsim.fit.base import distilled_model, shipped_base
+from clashsim.fit.base import distilled_model, scenes_with_network, shipped_base
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.gradient import identify_by_gradient

@@ -32,6 +32,8 @@ _MAX_DEVIATION = 2e-4  # m
 _MAX_TURN = 1.8e-3  # rad
 _MIN_FRAMES = 5  # of a flight: in fewer, a cube that rolls on an edge is not told from one that falls
 _MAX_FRAMES = 16  # over more, the air and the position of the mass centre would show
+# Height (m) of the lowest corner from which on a cube may touch the floor before the next frame.
+_AT_FLOOR = 0.006
 _MAX_GAP_FRAMES = 3  # between the two flights
 # How near the two flights must come. Those on the two sides of one contact come within 0.3 mm.
 _MAX_DISTANCE = 1e-3  # m
@@ -53,9 +55,9 @@ class _Toss:
         return _Toss(t, pose[:, :3] / _RECORDED_LENGTH, rotation)
 
     def first_contact(self) -> int | None:
-        """Index of the first frame at which a corner of the cube is below the floor."""
+        """Index of the first frame at which a corner of the cube is at the floor."""
         heights = self.rotation.as_matrix()[:, 2] @ cube_tosses.CUBE.corners.T  # (T, 8)
-        below = np.flatnonzero(self.position[:, 2] + heights.min(1) < 0)
+        below = np.flatnonzero(self.position[:, 2] + heights.min(1) < _AT_FLOOR)
         return int(below[0]) if len(below) else None
 
 
@@ -137,8 +139,8 @@ def _first_bounce(toss: _Toss) -> tuple[np.ndarray, np.ndarray, np.ndarray] | No
 
 def _flight_before(toss: _Toss, contact: int) -> tuple[int, _Flight | None]:
     """The flight up to a frame, and the index after its last frame."""
-    # The frame just before the first corner is below the floor may already show the contact.
-    for end in (contact, contact - 1):
+    # The first frame at the floor may still be in flight.
+    for end in (contact + 1, contact):
         flight = _fit_flight(toss, end - _MIN_FRAMES, end)
         if flight is not None:
             break
@@ -155,7 +157,7 @@ def _flight_before(toss: _Toss, contact: int) -> tuple[int, _Flight | None]:
 def _flight_after(toss: _Toss, contact: int) -> tuple[int, _Flight | None]:
     """The first flight from a frame on, and the index of its first frame."""
     flight = None
-    for start in range(contact, contact + _MAX_GAP_FRAMES + 1):
+    for start in range(contact, contact + _MAX_GAP_FRAMES + 2):
         flight = _fit_flight(toss, start, start + _MIN_FRAMES)
         if flight is not None:
             break
