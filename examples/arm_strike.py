@@ -33,7 +33,8 @@ TOOL = """<body name="tool" pos="0 0 .165">
 BLOCK = """<light pos="1 -1 2" dir="-.3 .6 -1"/>
 <geom name="table" type="box" pos=".65 0 .1" size=".3 .45 .1" rgba=".85 .83 .78 1"/>
 <body name="block" pos=".7 0 .25"><freejoint/>
-<geom name="block" type="box" size=".05 .04 .05" mass=".5" rgba=".2 .45 .75 1"/></body></worldbody>"""
+<geom name="block" type="box" size=".05 .04 .05" mass=".5" rgba=".2 .45 .75 1"/></body>
+</worldbody>"""
 SKY = '<texture type="skybox" builtin="flat" rgb1="1 1 1" width="8" height="48"/></asset>'
 KEY = '<key name="home" qpos="0 .9 0 -1.5 0 .7416 0 .7 0 .25 1 0 0 0"/>'
 OPTION = '<option timestep="0.0005" integrator="implicitfast" cone="elliptic"/>'
@@ -69,7 +70,9 @@ def strikes(scene: clashsim.Scene, n: int, seed: int) -> np.ndarray:
     place = np.stack([rng.uniform(0.65, 0.75, n), rng.uniform(-0.15, 0.15, n)], 1)
     motion.struck.position[:] = place
     motion.struck.pose[:, 2] = rng.uniform(-np.pi, np.pi, n)
-    motion.striker.position[:] = place - 0.11 * heading + rng.uniform(-0.03, 0.03, (n, 1)) * sideways
+    motion.striker.position[:] = (
+        place - 0.11 * heading + rng.uniform(-0.03, 0.03, (n, 1)) * sideways
+    )
     motion.striker.velocity[:] = rng.uniform(0.3, 0.8, (n, 1)) * heading
     return bring_into_contact(scene, before)[1]
 

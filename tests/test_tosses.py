@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from clashsim.bench import real_tosses
-from clashsim.data.public_sets import cube_tosses
 from clashsim.bench.options import BenchOptions
 from clashsim.core.box import SUBSTEPS, Box
 from clashsim.core.errors import ClashError, DataError
 from clashsim.core.floor_scenes import box_contact_params, box_inertia_params, box_scene
 from clashsim.core.trials import Trial
+from clashsim.data.public_sets import cube_tosses
 from clashsim.data.segmentation.free_flight import cut_windows, estimate_gravity, fit_flight
 from clashsim.fit.data_scaling import ScalingRanges, scale_data, simulate
 from clashsim.fit.toss_cmaes import identify_tosses

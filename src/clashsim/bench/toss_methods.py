@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from clashsim.data.public_sets import cube_tosses
 from clashsim.core.box import SUBSTEPS
 from clashsim.core.floor_scenes import (
     box_contact_params,
@@ -20,6 +19,7 @@ from clashsim.core.floor_scenes import (
 )
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene
+from clashsim.data.public_sets import cube_tosses
 from clashsim.data.segmentation.free_flight import Flight, estimate_gravity
 from clashsim.fit.adapt import AdaptationConfig, BoxParameters, adapt, predict_tosses
 from clashsim.fit.toss_cmaes import by_name, identify_tosses

@@ -135,8 +135,8 @@ def point_contact(law: np.ndarray, x: PointContactInputs) -> np.ndarray:
     slipping = np.concatenate([slipping_normal[..., None], slipping_tangents], -1)
     slips = size > friction * impulse[..., 0]
     impulse = np.where(slips[..., None], slipping, impulse)
-    turned = np.einsum("nij,...nj->...ni", x.turning, impulse)
-    return np.concatenate([impulse, turned], -1)
+    angular = np.einsum("nij,...nj->...ni", x.turning, impulse)
+    return np.concatenate([impulse, angular], -1)
 
 
 def fit_point_contact(x: PointContactInputs, change: np.ndarray, size: np.ndarray) -> np.ndarray:

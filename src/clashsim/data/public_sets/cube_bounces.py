@@ -30,7 +30,9 @@ _GRAVITY = 9.81  # m/s^2
 # frames before the first contact.
 _MAX_DEVIATION = 2e-4  # m
 _MAX_TURN = 1.8e-3  # rad
-_MIN_FRAMES = 5  # of a flight: in fewer, a cube that rolls on an edge is not told from one that falls
+_MIN_FRAMES = (
+    5  # of a flight: in fewer, a cube that rolls on an edge is not told from one that falls
+)
 _MAX_FRAMES = 16  # over more, the air and the position of the mass centre would show
 # Height (m) of the lowest corner from which on a cube may touch the floor before the next frame.
 _AT_FLOOR = 0.006
@@ -126,14 +128,12 @@ def _first_bounce(toss: _Toss) -> tuple[np.ndarray, np.ndarray, np.ndarray] | No
     position, rotation = before.pose(times)
     position_after, rotation_after = after.pose(times)
     turn = (rotation * rotation_after.inv()).magnitude()
-    distance = np.hypot(
-        np.linalg.norm(position - position_after, axis=1), cube_tosses.HALF * turn
-    )
-    meeting = int(np.argmin(distance))
-    if distance[meeting] > _MAX_DISTANCE:
+    distance = np.hypot(np.linalg.norm(position - position_after, axis=1), cube_tosses.HALF * turn)
+    closest = int(np.argmin(distance))
+    if distance[closest] > _MAX_DISTANCE:
         return None
-    time = float(times[meeting])
-    pose = np.concatenate([position[meeting], rotation[meeting].as_quat(scalar_first=True)])
+    time = float(times[closest])
+    pose = np.concatenate([position[closest], rotation[closest].as_quat(scalar_first=True)])
     return pose, before.twist(time), after.twist(time)
 
 
@@ -181,10 +181,10 @@ def _fit_flight(toss: _Toss, start: int, end: int) -> _Flight | None:
     straight = toss.position[start:end].copy()
     straight[:, 2] += 0.5 * _GRAVITY * elapsed**2
     middle = toss.rotation[(start + end) // 2]
-    turned = (toss.rotation[start:end] * middle.inv()).as_rotvec()
+    rotation_vectors = (toss.rotation[start:end] * middle.inv()).as_rotvec()
     line = np.stack([np.ones(len(t)), elapsed], 1)
-    coefficients = np.linalg.lstsq(line, np.hstack([straight, turned]), rcond=None)[0]
-    residuals = np.hstack([straight, turned]) - line @ coefficients
+    coefficients = np.linalg.lstsq(line, np.hstack([straight, rotation_vectors]), rcond=None)[0]
+    residuals = np.hstack([straight, rotation_vectors]) - line @ coefficients
     deviation = np.linalg.norm(residuals[:, :3], axis=1).max()
     turn = np.linalg.norm(residuals[:, 3:], axis=1).max()
     if deviation > _MAX_DEVIATION or turn > _MAX_TURN:
