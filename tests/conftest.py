@@ -25,6 +25,7 @@ LONGEST = (
     "test_pipeline",
     "test_contact_solver",
     "test_user_scenes",
+    "test_several_pairs",
     "test_hybrid",
     "test_mjx_striker",
     "test_lab",

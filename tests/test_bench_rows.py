@@ -199,8 +199,8 @@ def test_a_set_that_fails_is_one_row(monkeypatch):
         if task.name == "lost":
             raise DataError("the file is cut off")
         rows = []
-        for n in task.ns:
-            head = few_shot.row_head(task, n, "random")
+        for draw, n in task.cells():
+            head = few_shot.row_head(task, n, draw)
             rows.append(head | {"median": 0.1})
         return rows
 
@@ -216,7 +216,9 @@ def test_a_set_that_fails_is_one_row(monkeypatch):
         "draw": "random",
         "why": "the file is cut off",
     }
-    assert [row["set"] for row in rows[1:]] == ["there"] * 2 and saved == [1, 3]
+    cells = [(row["set"], row["draw"], row["n"]) for row in rows[1:]]
+    assert cells == [("there", draw, n) for draw in ("random", "block") for n in (5, 10)]
+    assert saved[-1] == len(rows) == 5
 
 
 def test_sums_over_rows_leave_out_what_is_missing():

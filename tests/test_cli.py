@@ -336,7 +336,7 @@ def test_bad_scenes(here, capsys, xml, settings, sentence):
         (["calibrate", "puck", "nan.csv", "-o", "run"], "impacts 3"),
         (["calibrate", "puck", "still.csv", "-o", "run"], "nothing moves"),
         (["calibrate", "puck", "same.csv", "-o", "run"], "identical"),
-        (["calibrate", "puck", "away.csv", "-o", "run"], "do the bodies meet"),
+        (["calibrate", "puck", "away.csv", "-o", "run"], "do the bodies approach"),
         (["calibrate", "puck", "impacts.csv", "-o", "file"], "not a folder"),
         (["calibrate", "puck", "impacts.csv", "-o", "run", "--hold-out", "1.5"], "below 1"),
         (["calibrate", "puck", "impacts.csv", "-o", "run", "--samples", "0"], "at least 100"),

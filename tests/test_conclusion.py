@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from clashsim.evaluate.conclusion import conclusion, is_reliable
+from clashsim.evaluate.conclusion import caution, conclusion, is_reliable
+from clashsim.plan.tasks import Plan, PlanningTask, PlanStatus
 
 
 def metrics(own: float, identified: float, nominal: float = 0.0) -> dict:
@@ -36,3 +39,41 @@ def test_the_conclusion_can_be_acted_on(own, identified, nominal, words, reliabl
 def test_without_judged_impacts_there_is_none():
     assert conclusion({"impacts": 3, "held_out": 0}) is None
     assert is_reliable({"impacts": 3, "held_out": 0})
+
+
+@pytest.mark.parametrize(
+    ("own", "identified", "words"),
+    [
+        (0.032, 0.064, r"\(18\), but the median error is smaller: 3\.2 % beside 6\.4 %\.$"),
+        (0.064, 0.032, r"\(18\), whose median error is smaller: 6\.4 % beside 3\.2 %\.$"),
+        (0.032, 0.034, r"\(18\), which serve as well\.$"),
+    ],
+)
+def test_the_median_error_separates_models_of_equal_accuracy(own, identified, words):
+    found = metrics(0.9, 0.9)
+    found["models"]["clashsim"]["median"] = own
+    found["models"]["MuJoCo, identified"]["median"] = identified
+    sentence = conclusion(found)
+    assert sentence is not None
+    assert re.search(words, sentence)
+
+
+def test_a_plan_by_an_unreliable_model_is_not_found():
+    task = PlanningTask((0.0, 0.1, 0.0))
+    plan = Plan(
+        task,
+        ("speed",),
+        np.array([[0.4]]),
+        np.array([[0.0, 0.1, 0.0]]),
+        np.zeros(3),
+        cost=0.0,
+        status=PlanStatus.FOUND,
+        reason="expected 0.0 mm from the target",
+        evaluations=1,
+    )
+    assert plan.by_unreliable_model(caution(metrics(0.9, 0.6))).status is PlanStatus.FOUND
+    unreliable = plan.by_unreliable_model(caution(metrics(0.4, 0.3)))
+    assert unreliable.status is PlanStatus.UNRELIABLE
+    assert "cannot be relied on: Not reliable: only 8 of 20" in unreliable.reason
+    missed = replace(plan, status=PlanStatus.OUT_OF_REACH)
+    assert missed.by_unreliable_model("no") is missed

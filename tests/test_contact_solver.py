@@ -57,6 +57,8 @@ def errors_against_mujoco(scene: Scene, n: int = 150) -> tuple[np.ndarray, PairS
         ("plate on slides, box on slides", 3e-3, 0.97),
         ("box on a hinge", 2e-3, 0.97),
         ("ball, box on a table", 5e-3, 0.97),
+        ("upright rod, box on a table", 5e-3, 0.97),
+        ("upright capsule, plate on a table", 5e-3, 0.95),
         ("L of two boxes on floor", 3e-3, 0.98),
         ("ball on L of two boxes", 3e-3, 0.95),
         ("box on slides, seven-joint arm", 1e-2, 0.98),
@@ -286,7 +288,7 @@ def test_the_cone_solver_finds_the_minimum() -> None:
     for _ in range(25):
         k, r = int(rng.integers(1, 4)), int(rng.integers(3, 10))
         rows = rng.normal(size=(k, 4, r))
-        side = np.zeros((k, 4, 3))
+        side = np.zeros((k, 4, cone_solver.SIDE))
         side[:, :, cone_solver.REFERENCE] = rng.normal(size=(k, 4)) * 3
         side[:, :, cone_solver.WEIGHT] = rng.uniform(1, 20, (k, 1))
         side[:, :, cone_solver.FRICTION] = rng.uniform(0.1, 1.0, (k, 1))
@@ -305,6 +307,33 @@ def test_the_cone_solver_finds_the_minimum() -> None:
         residual = np.einsum("kqr,r->kq", rows, x) - side[:, :, cone_solver.REFERENCE]
         zones |= set(np.sign(residual[:, 0]).astype(int))
     assert zones == {-1, 1}
+
+
+@pytest.mark.parametrize("rank", [2, 3, 4])
+def test_a_single_contact_is_solved_in_its_own_coordinates(rank: int) -> None:
+    """Rows that depend on each other, as where bodies move in a plane, included."""
+    rng = np.random.default_rng(1)
+    r = 9
+    for dim in (3, 4):
+        single = (
+            np.zeros((1, 4, 4)),
+            np.zeros((1, 4, cone_solver.SIDE)),
+            np.array([[dim, 0, dim]]),
+            np.zeros(dim),
+        )
+        for _ in range(20):
+            rows = rng.normal(size=(1, 4, rank)) @ rng.normal(size=(rank, r))
+            side = np.zeros((1, 4, cone_solver.SIDE))
+            side[:, :, cone_solver.REFERENCE] = rng.normal(size=(1, 4)) * 3
+            side[:, :, cone_solver.WEIGHT] = rng.uniform(1, 20)
+            side[:, :, cone_solver.FRICTION] = rng.uniform(0.1, 1.0)
+            span = np.array([[dim, 0, r]])
+            local = np.zeros((cone_solver.LOCAL, 4))
+            scratch = np.zeros((cone_solver.SCRATCH + r, r))
+            expected, found = np.zeros(r), np.zeros(r)
+            cone_solver.solve_contacts(rows, side.copy(), span, expected, scratch, local)
+            cone_solver.solve_single_contact(0, rows, side, found, single, scratch, local)
+            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_polygons_are_clipped() -> None:

@@ -144,8 +144,10 @@ def test_data_that_say_nothing_are_refused() -> None:
     same = Impacts(True, np.repeat(impacts.before[:1], 5, 0), np.repeat(impacts.after[:1], 5, 0))
     with pytest.raises(DataError, match="identical"):
         calibrate(base, same)
-    with pytest.raises(DataError, match="NaN"):
+    with pytest.raises(DataError, match="no measured outcome"):
         calibrate(base, Impacts(True, impacts.before, impacts.after * np.nan))
+    with pytest.raises(DataError, match="NaN"):
+        calibrate(base, Impacts(True, impacts.before * np.nan, impacts.after))
     with pytest.raises(DataError, match="nothing moves"):
         calibrate(
             base, Impacts(True, impacts.before * np.array([1, 1, 1, *[0] * 9]), impacts.after)

@@ -17,9 +17,12 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from clashsim import cli
+from clashsim.bench.scenes import in_one_recording, recorded_impacts
+from clashsim.bench.user_scenes import hidden_model, scene_of_three_pairs
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import write_impacts
 from clashsim.fit import calibrated_run as run_module
@@ -79,7 +82,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (out / "scene.xml").write_text(xml)
     (out / "targets.csv").write_text("x,y,yaw\n-0.05,-0.02,-20\n-0.03,-0.05,10\n")
     write_impacts(out / "impacts.csv", replace(sample(scene, 12, 1), theta=None))
+    write_several_pairs(out)
     return out
+
+
+def write_several_pairs(out: Path) -> None:
+    """A user's scene with several pairs, and a recording that names their bodies."""
+    pairs = list(scene_of_three_pairs('<geom type="sphere" size=".045" mass=".2"/>'))[:2]
+    rng = np.random.default_rng(0)
+    model = hidden_model(pairs[0], rng)
+    recorded = [recorded_impacts(pair, model, 4, rng) for pair in pairs]
+    (out / "table.xml").write_text(pairs[0].xml)
+    write_impacts(out / "session.csv", in_one_recording(pairs, recorded))
 
 
 @pytest.fixture

@@ -155,7 +155,8 @@ def test_rows_that_cannot_be_used_are_left_out_and_named(tmp_path):
     )
     assert result.metrics["impacts"] + result.metrics["held_out"] == 8
     assert result.metrics["left_out"] == said
-    assert "nothing was hit (5)" in said[0] and "do not meet (2)" in said[1]
+    assert "nothing was hit (5)" in said[0] and "do not approach each other" in said[1]
+    assert "(2)" in said[1]
 
 
 def test_none_that_can_be_used_is_an_error(tmp_path):
@@ -167,7 +168,7 @@ def test_none_that_can_be_used_is_an_error(tmp_path):
     impacts.before[:, 10:13] = 0.0
     (tmp_path / "scene.xml").write_text(user_scene.xml)
     write_impacts(tmp_path / "impacts.csv", impacts)
-    with pytest.raises(DataError, match="in none of the 3 impacts do the bodies meet"):
+    with pytest.raises(DataError, match="in none of the 3 impacts do the bodies approach"):
         clashsim.calibrate_run(
             str(tmp_path / "scene.xml"), tmp_path / "impacts.csv", tmp_path / "run"
         )

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from clashsim.fit.base import distilled_model as distilled_model
     from clashsim.fit.calibrate import Calibration as Calibration
     from clashsim.fit.calibrate import calibrate as calibrate
+    from clashsim.fit.calibrated_pairs import CalibratedPairs as CalibratedPairs
     from clashsim.fit.calibrated_run import CalibratedRun as CalibratedRun
     from clashsim.fit.distil import DistillationConfig as DistillationConfig
     from clashsim.fit.distil import DistilledModel as DistilledModel
     from clashsim.fit.distil import distil as distil
-    from clashsim.fit.run_folder import load as load
+    from clashsim.fit.pairs_folder import load as load
     from clashsim.fit.run_folder import save_run as save_run
     from clashsim.fit.sample import sample as sample
     from clashsim.fit.solved_model import SolvedModel as SolvedModel
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from clashsim.pipeline.calibration import calibrate_run as calibrate_run
     from clashsim.pipeline.log_import import ImportConfig as ImportConfig
     from clashsim.pipeline.log_import import import_logs as import_logs
+    from clashsim.pipeline.pair_calibration import PairsResult as PairsResult
+    from clashsim.pipeline.pair_calibration import calibrate_pairs as calibrate_pairs
     from clashsim.pipeline.planning import PlanConfig as PlanConfig
     from clashsim.pipeline.planning import PlanResult as PlanResult
     from clashsim.pipeline.planning import plan_run as plan_run
@@ -61,6 +64,9 @@ if TYPE_CHECKING:
 # torch loads only when needed.
 _HOMES = {
     "calibrate_run": "pipeline.calibration",
+    "calibrate_pairs": "pipeline.pair_calibration",
+    "PairsResult": "pipeline.pair_calibration",
+    "CalibratedPairs": "fit.calibrated_pairs",
     "CalibrationConfig": "pipeline.calibration",
     "CalibrationResult": "pipeline.calibration",
     "plan_run": "pipeline.planning",
@@ -97,7 +103,7 @@ _HOMES = {
     "DistillationConfig": "fit.distil",
     "distil": "fit.distil",
     "CalibratedRun": "fit.calibrated_run",
-    "load": "fit.run_folder",
+    "load": "fit.pairs_folder",
     "save_run": "fit.run_folder",
     "sample": "fit.sample",
     "Slide": "slides.slide",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 
 import platformdirs
@@ -88,8 +89,10 @@ def measure(
         for i, result in executor(work, tasks):
             task = tasks[i]
             if isinstance(result, ClashError):
+                # What a method cannot do is one row, not one for each of its cells.
                 head = row_head(task, min(task.ns), DRAWS[0])
-                result = [head | {"why": why(result)}]
+                failed = head | {"why": why(result)}
+                result = [] if failed in rows else [failed]
             if remote and task.method != PUBLISHED:
                 append_rows(options.resume, [row for row in result if row not in done])
             rows = _sort_rows([*rows, *result], names)
@@ -119,22 +122,26 @@ def _make_tasks(
     tasks = []
     for name, load in sets.items():
         for method in methods:
-            tasks.append(
-                FewShotTask(
-                    load,
-                    name,
-                    method,
-                    tuple(ns),
-                    repetitions,
-                    quick=options.quick,
-                    plain=options.plain,
-                    cache=cache,
-                )
+            whole = FewShotTask(
+                load,
+                name,
+                method,
+                tuple(ns),
+                repetitions,
+                quick=options.quick,
+                plain=options.plain,
+                cache=cache,
             )
+            if method == PUBLISHED:
+                tasks.append(whole)
+            else:
+                tasks += [replace(whole, cell=cell) for cell in whole.cells()]
     names = list(sets)
 
-    def order(task: FewShotTask) -> tuple[bool, bool, int]:
-        return task.method != "clashsim", task.method not in SLOW_METHODS, names.index(task.name)
+    def order(task: FewShotTask) -> tuple[bool, bool, int, int]:
+        _, n = task.cell or ("", 0)
+        is_slow = task.method in SLOW_METHODS
+        return task.method != "clashsim", not is_slow, -n, names.index(task.name)
 
     return sorted(tasks, key=order)
 

@@ -36,7 +36,7 @@ Split = tuple[np.ndarray, np.ndarray]  # rows to use, rows to test on
 
 @dataclass(frozen=True)
 class FewShotTask:
-    """All rows of one method on one data set.
+    """Rows of one method on one data set.
 
     Attributes:
         load: Loads the data set; called in the process that does the work.
@@ -47,6 +47,7 @@ class FewShotTask:
         quick: Whether to spend less on base models and grid search.
         plain: Whether the scene has its shape and mass only, and no settings.
         cache: Folder of base models.
+        cell: Draw and number of impacts of the one row to measure; None for all rows.
     """
 
     load: Callable[[], RealDataset]
@@ -57,6 +58,7 @@ class FewShotTask:
     quick: bool
     plain: bool
     cache: Path
+    cell: tuple[str, int] | None = None
 
     def problem(self, real: RealDataset) -> FewShotProblem:
         """The data set as methods see it."""
@@ -86,6 +88,8 @@ class FewShotTask:
 
     def cells(self) -> list[tuple[str, int]]:
         """Pairs of draw and number of impacts at which this method is measured."""
+        if self.cell is not None:
+            return [self.cell]
         if self.method in _WITHOUT_IMPACTS:
             return [("random", 0)]
         cells = []
@@ -103,7 +107,7 @@ class FewShotTask:
 
 
 def measure_task(task: FewShotTask, done: list[Row], resume: Path | None) -> list[Row]:
-    """Measure all rows of a task.
+    """Measure the rows of a task.
 
     Args:
         task: The method and the data set.

@@ -37,6 +37,21 @@ _FREE_PAIRS = {
     "box on box": ('type="box" size=".06 .03 .02"', 'type="box" size=".03 .03 .03"'),
     "rod on cylinder": ('type="cylinder" size=".03 .04"', 'type="capsule" size=".01 .06"'),
 }
+# Struck geoms on a table, and strikers on slides, which strike above their centre.
+_ON_TABLE = {
+    "ball, box on a table": (
+        'type="box" size=".05 .04 .03" mass=".4"',
+        'type="sphere" size=".02" mass="1"',
+    ),
+    "upright rod, box on a table": (
+        'type="box" size=".05 .04 .03" mass=".4"',
+        'type="cylinder" size=".012 .03" mass="1"',
+    ),
+    "upright capsule, plate on a table": (
+        'type="box" size=".06 .03 .03" mass=".6"',
+        'type="capsule" size=".012 .025" mass="1"',
+    ),
+}
 _MESHES_PER_MODEL = 2
 
 
@@ -52,7 +67,8 @@ def pair_scenes(models: Path | None = None) -> Iterator[tuple[str, Scene]]:
         yield name, _free_pair(struck, striker)
     yield "plate on slides, box on slides", _on_slides()
     yield "box on a hinge", _on_hinge()
-    yield "ball, box on a table", _on_table()
+    for name, (box, striker) in _ON_TABLE.items():
+        yield name, _on_table(box, striker)
     for name, scene in _of_several_geoms():
         yield name, scene
     yield "box on slides, seven-joint arm", _arm_strikes()
@@ -158,15 +174,13 @@ def _on_hinge() -> Scene:
     return _scene(world, strikes=strikes)
 
 
-def _on_table() -> Scene:
-    """A ball that strikes a box on a table above its centre."""
+def _on_table(struck: str, striker: str) -> Scene:
+    """A striker on slides, 45 mm above a table, and a body on the table."""
     world = (
         '<geom name="table" type="plane" size="1 1 .1"/>'
-        '<body name="struck" pos="0 0 .03"><freejoint/>'
-        '<geom name="struck" type="box" size=".05 .04 .03" mass=".4"/></body>'
+        f'<body name="struck" pos="0 0 .03"><freejoint/><geom name="struck" {struck}/></body>'
         '<body name="striker" pos="-1 0 .045"><joint type="slide" axis="1 0 0"/>'
-        '<joint type="slide" axis="0 1 0"/><geom name="striker" type="sphere" size=".02" '
-        'mass="1"/></body>'
+        f'<joint type="slide" axis="0 1 0"/><geom name="striker" {striker}/></body>'
     )
     strikes = StrikeDistribution(speed=(0.2, 1.0), point=(-np.pi, np.pi), deflection=(-0.4, 0.4))
     return _scene(world, "table", strikes=strikes)

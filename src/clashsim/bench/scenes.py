@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import mujoco
 import numpy as np
 from scipy.spatial.transform import Rotation
 
@@ -31,6 +35,7 @@ from clashsim.fit.calibrated_run import CalibratedRun
 from clashsim.fit.gradient import identify_by_gradient
 from clashsim.fit.solved_model import SolvedModel
 from clashsim.pipeline.calibration import CalibrationConfig, calibrate_run
+from clashsim.pipeline.pair_calibration import calibrate_pairs
 from clashsim.sim.mujoco.impacts import simulate_impacts
 
 OPTIONS = frozenset({"seeds", "sets", "methods"})
@@ -67,62 +72,108 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
         if wanted is None or scene.name in wanted
     ]
     with options.progress("scenes", len(scenes)) as advance:
-        for scene in scenes:
-            with optional(rows, set=scene.name, method="clashsim"):
-                rows += _rows(scene, options)
+        for _, of_text in groupby(scenes, key=lambda scene: scene.xml):
+            pairs = list(of_text)
+            with optional(rows, set=pairs[0].name, method="clashsim"):
+                rows += _rows(pairs, options)
             options.save(rows)
-            advance(1)
+            advance(len(pairs))
     return rows
 
 
-def _rows(scene: UserScene, options: BenchOptions) -> list[Row]:
-    """Rows of all methods for one scene."""
-    errors: dict[str, list[np.ndarray]] = {}
+def _rows(scenes: Sequence[UserScene], options: BenchOptions) -> list[Row]:
+    """Rows of all methods for one scene, or for the pairs of one scene."""
+    errors: dict[tuple[str, str], list[np.ndarray]] = {}
     figures: dict[str, Any] = {"seconds": 0.0, "left_out": 0}
     seeds = options.repetitions(1)
     num_tested = _QUICK_TESTED if options.quick else _NUM_TESTED
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
-        model = hidden_model(scene, rng)
-        recorded = _noisy(scene, *record(scene, model, _NUM_FITTED + num_tested, rng), rng)
-        fitted = recorded[np.arange(_NUM_FITTED)]
+        model = hidden_model(scenes[0], rng)
+        recorded = [
+            recorded_impacts(scene, model, _NUM_FITTED + num_tested, rng) for scene in scenes
+        ]
+        fitted = [impacts[np.arange(_NUM_FITTED)] for impacts in recorded]
         with TemporaryDirectory() as folder:
-            found, seconds, left_out = _calibrated(scene, fitted, Path(folder), seed)
+            runs, seconds, left_out = _calibrated(scenes, fitted, Path(folder), seed)
         figures["seconds"] += seconds / seeds
         figures["left_out"] += left_out
-        test = recorded[np.arange(_NUM_FITTED, len(recorded))]
-        frame = contact_frame(found.scene, test, strict=False)
-        test = test[np.flatnonzero(frame.contact.touching)]
-        for method in options.methods or METHODS:
-            predicted = _predict(method, found, fitted, test, seed)
-            gyration = inertia(found.scene, found.scene.struck_body).gyration
-            error = relative_error(predicted, test.after, gyration)
-            errors.setdefault(method, []).append(error)
+        for scene, found, impacts, of_pair in zip(scenes, runs, recorded, fitted, strict=True):
+            test = impacts[np.arange(_NUM_FITTED, len(impacts))]
+            frame = contact_frame(found.scene, test, strict=False)
+            test = test[np.flatnonzero(frame.contact.touching)]
+            for method in options.methods or METHODS:
+                predicted = _predict(method, found, of_pair, test, seed)
+                gyration = inertia(found.scene, found.scene.struck_body).gyration
+                error = relative_error(predicted, test.after, gyration)
+                errors.setdefault((scene.name, method), []).append(error)
     rows = []
-    for method, found_errors in errors.items():
-        row = {"set": scene.name, "method": method, "n": _NUM_FITTED}
+    for (name, method), found_errors in errors.items():
+        row = {"set": name, "method": method, "n": _NUM_FITTED}
         row |= accuracy_summary(found_errors)
         rows.append(row | (figures if method == "clashsim" else {}))
     return rows
 
 
+def recorded_impacts(
+    scene: UserScene, model: mujoco.MjModel, n: int, rng: np.random.Generator
+) -> Impacts:
+    """Record n impacts with noise.
+
+    Args:
+        scene: The scene.
+        model: As `hidden_model` makes it.
+        n: How many impacts.
+        rng: Draws starts and noise.
+    """
+    before, after = record(scene, model, n, rng)
+    return _noisy(scene, before, after, rng)
+
+
+def in_one_recording(scenes: Sequence[UserScene], impacts: Sequence[Impacts]) -> Impacts:
+    """Impacts of several pairs of one scene in one table, which names their bodies.
+
+    Args:
+        scenes: The scene of each pair.
+        impacts: The impacts of each pair.
+    """
+    bodies = []
+    for scene, of_pair in zip(scenes, impacts, strict=True):
+        names = [scene.arguments["struck"], scene.arguments["striker"]]
+        bodies.append(np.tile(names, (len(of_pair), 1)))
+    return replace(
+        impacts[0],
+        before=np.concatenate([of_pair.before for of_pair in impacts]),
+        after=np.concatenate([of_pair.after for of_pair in impacts]),
+        bodies=np.concatenate(bodies),
+    )
+
+
 def _calibrated(
-    scene: UserScene, impacts: Impacts, folder: Path, seed: int
-) -> tuple[CalibratedRun, float, int]:
-    """The run that the command writes, the seconds it takes, and the impacts it leaves out."""
+    scenes: Sequence[UserScene], fitted: Sequence[Impacts], folder: Path, seed: int
+) -> tuple[list[CalibratedRun], float, int]:
+    """The run of each pair, the seconds of the command, and how many impacts it leaves out."""
+    scene = scenes[0]
+    several = len(scenes) > 1
     path = folder / f"scene{scene.suffix}"
     write_flushed(path, scene.xml.encode())
     for name, content in scene.assets.items():
         write_flushed(folder / name, content)
     recording = folder / "impacts.csv"
-    write_impacts(recording, impacts)
+    write_impacts(recording, in_one_recording(scenes, fitted) if several else fitted[0])
+    config = CalibrationConfig(seed=seed)
     start = time.perf_counter()
-    config = CalibrationConfig(
-        seed=seed, struck=scene.arguments.get("struck"), striker=scene.arguments.get("striker")
-    )
-    result = calibrate_run(str(path), recording, folder / "run", config=config)
+    if several:
+        of_pairs = calibrate_pairs(str(path), recording, folder / "run", config=config)
+        results = [of_pairs.pairs["-".join(pair.arguments.values())] for pair in scenes]
+    else:
+        names = (scene.arguments.get("struck"), scene.arguments.get("striker"))
+        config = replace(config, struck=names[0], striker=names[1])
+        results = [calibrate_run(str(path), recording, folder / "run", config=config)]
     seconds = time.perf_counter() - start
-    return result.run, seconds, len(impacts) - int(result.metrics["impacts"])
+    num_used = sum(int(result.metrics["impacts"]) for result in results)
+    num_recorded = sum(len(impacts) for impacts in fitted)
+    return [result.run for result in results], seconds, num_recorded - num_used
 
 
 def _predict(

@@ -26,6 +26,7 @@ _PLANAR = (
     '<joint name="{0}x" type="slide" axis="1 0 0"/><joint name="{0}y" type="slide" axis="0 1 0"/>'
     '<joint name="{0}w" type="hinge" axis="0 0 1"/>'
 )
+_BLOCK = '<geom type="box" size=".06 .03 .02" mass=".2"/>'
 _FLOOR = '<geom name="floor" type="plane" size="2 2 .1"/>'
 
 
@@ -35,7 +36,7 @@ class UserScene:
 
     Attributes:
         name: The scene's name.
-        xml: MJCF or URDF.
+        xml: MJCF or URDF. Scenes of the same text are pairs of one scene.
         struck: Body whose outcome is recorded.
         striker: Body that it collides with; None for what is fixed to the world.
         launch: Puts the bodies at a random start.
@@ -91,14 +92,16 @@ def _meet(model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator) 
     data.qvel[3:6] = rng.uniform(-3, 3, 3)
 
 
-def _slide_into(radius: float, *, spin: float = 3.0, lateral: float = 0.02) -> Launch:
-    """The striker, on the last slides, moves at the first body from a random side."""
+def _slide_into(
+    radius: float, *, spin: float = 3.0, lateral: float = 0.02, striker: str | None = None
+) -> Launch:
+    """The striker, by default the last body, slides at the first body from a random side."""
 
     def launch(model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator) -> None:
         angle = rng.uniform(-np.pi, np.pi)
         direction = np.array([np.cos(angle), np.sin(angle)])
         side = np.array([-direction[1], direction[0]])
-        body = model.nbody - 1
+        body = model.nbody - 1 if striker is None else int(model.body(striker).id)
         joints = range(model.body_jntadr[body], model.body_jntadr[body] + model.body_jntnum[body])
         start = data.xpos[1][:2] - radius * direction + rng.uniform(-lateral, lateral) * side
         velocity = rng.uniform(0.3, 1.2) * direction
@@ -262,6 +265,32 @@ def _planar_scenes() -> Iterator[UserScene]:
         "URDF sled against a wall", _URDF, "sled", None, _into_wall, planar=True, suffix=".urdf"
     )
     yield _arm_scene()
+    yield from scene_of_three_pairs()
+
+
+def scene_of_three_pairs(geom: str = _BLOCK) -> Iterator[UserScene]:
+    """Make a block that a ball strikes, and that hits a wall and another block: a scene per pair.
+
+    Args:
+        geom: MJCF of the geom of both blocks.
+    """
+    ball = (
+        '<body name="ball" pos="-1 0 0"><joint name="bx" type="slide" axis="1 0 0"/>'
+        '<joint name="by" type="slide" axis="0 1 0"/><geom type="sphere" size=".015" mass=".15"/>'
+        "</body>"
+    )
+    wall = '<geom name="wall" type="box" pos=".25 0 0" size=".02 2 .1"/>'
+    xml = _mjcf(_on_plane("block", geom) + _on_plane("brick", geom, "-.6 .6 0") + ball + wall)
+    launches = {
+        "ball": _slide_into(0.16, lateral=0.04),
+        "wall": _into_wall,
+        "brick": _slide_into(0.2, lateral=0.03, striker="brick"),
+    }
+    for striker, launch in launches.items():
+        names = {"struck": "block", "striker": striker}
+        body = None if striker == "wall" else striker
+        name = f"block among others: {striker}"
+        yield UserScene(name, xml, "block", body, launch, planar=True, arguments=names)
 
 
 _INERTIAL = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from clashsim.commands.option_types import (
     PairOptions,
     SceneArgument,
 )
-from clashsim.commands.run_tables import print_run, unwritten_params
+from clashsim.commands.run_tables import print_pairs_conclusion, print_run, unwritten_params
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ class CalibrateOptions:
     impacts are found in them, and the ground's friction and a slide model are identified from the
     slides. Collisions are solved with MuJoCo's contact equations, for any pair of geoms: nothing is
     trained, and a run takes seconds.
+
+    Impacts of several pairs have two more columns, struck and striker, with the names of the bodies
+    (or geoms) of each impact. Each pair is calibrated; the run folder has a folder for each.
     """
 
     scene: SceneArgument
@@ -65,10 +69,24 @@ class CalibrateOptions:
     """Additional measured covariates that may explain differences between impacts: names of columns
     of the impacts file, or of numbers in the trials.
     """
+    ground_friction: Annotated[float | None, arg(metavar="FLOAT")] = None
+    """Coefficient of friction between struck body and ground, to plan with impacts in a table:
+    where bodies stop is then computed from it instead of identified from slides.
+    """
+    accept: Names = ()
+    """Findings about a table of impacts that do not stop the calibration, such as angle_unit."""
     overwrite: bool = False
     """Replace the run if it exists."""
     write_mjcf: OptionalPath = None
     """File to write the scene to, with the identified values in it and otherwise unchanged."""
+    pairs: Names = ()
+    """Several pairs in trials: the bodies or geoms of each, as in block:ball block:wall, the struck
+    one first. An impact is of the pair whose bodies touch.
+    """
+    same_material: bool = False
+    """Several pairs: what was identified for the pair with the most impacts is the prior of the
+    others, so that they need fewer impacts.
+    """
     pair: OmitArgPrefixes[PairOptions] = PairOptions()
 
 
@@ -89,11 +107,15 @@ def config_from(options: CalibrateOptions, *, threads: int = 0) -> CalibrationCo
         seed=options.seed,
         hold_out=options.hold_out,
         known=options.known,
+        ground_friction=options.ground_friction,
+        accept=options.accept,
         overwrite=options.overwrite,
         write_mjcf=options.write_mjcf,
         struck=options.pair.struck,
         striker=options.pair.striker,
         ground=options.pair.ground,
+        pairs=options.pairs,
+        same_material=options.same_material,
         threads=threads,
     )
 
@@ -101,8 +123,31 @@ def config_from(options: CalibrateOptions, *, threads: int = 0) -> CalibrationCo
 def run(options: CalibrateOptions) -> None:
     """Run `clashsim calibrate`."""
     from clashsim.pipeline.calibration import calibrate_run
+    from clashsim.pipeline.pair_recordings import named_pairs
 
+    if len(named_pairs(options.impacts, options.pairs)) > 1:
+        _calibrate_pairs(options)
+        return
     result = calibrate_run(
+        options.scene,
+        options.impacts,
+        options.out,
+        config=config_from(options),
+        notify=partial(print, flush=True),
+        progress=bar,
+    )
+    if result.mjcf is not None:
+        missing = unwritten_params(result.run, result.mjcf)
+        print(f"scene with identified values written to {options.write_mjcf}{missing}")
+    print_run(result.run, result.metrics, result.slide)
+    print(f"run written to {options.out}; open {options.out / 'report.html'} in a browser")
+
+
+def _calibrate_pairs(options: CalibrateOptions) -> None:
+    """Calibrate on a recording of several pairs."""
+    from clashsim.pipeline.pair_calibration import calibrate_pairs
+
+    result = calibrate_pairs(
         options.scene,
         options.impacts,
         options.out,
@@ -110,8 +155,8 @@ def run(options: CalibrateOptions) -> None:
         notify=print,
         progress=bar,
     )
-    if result.mjcf is not None:
-        missing = unwritten_params(result.run, result.mjcf)
-        print(f"scene with identified values written to {options.write_mjcf}{missing}")
-    print_run(result.run, result.metrics, result.slide)
+    for name, of_pair in result.pairs.items():
+        print(f"\nPair {name}")
+        print_run(of_pair.run, of_pair.metrics, of_pair.slide)
+    print_pairs_conclusion({name: of_pair.metrics for name, of_pair in result.pairs.items()})
     print(f"run written to {options.out}; open {options.out / 'report.html'} in a browser")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,8 @@ def run(options: DemoOptions) -> None:
     from clashsim.data.folders import check_output_folder
     from clashsim.fit.solved_model import SolvedModel
     from clashsim.pipeline.arguments import check_not_negative
-    from clashsim.pipeline.calibration import Stopwatch, fit_and_save
+    from clashsim.pipeline.calibration import fit_and_save
+    from clashsim.pipeline.durations import Stopwatch
 
     check_not_negative(seed=options.seed)
     if not 1 <= options.impacts <= 100:
@@ -68,7 +70,7 @@ def run(options: DemoOptions) -> None:
     console().print(_INTRODUCTION.format(num_fitted=options.impacts))
     trials = lab.recorded(*_SETTING)
     scene = Scene.load("semi_cylinder")
-    stopwatch = Stopwatch()
+    stopwatch = Stopwatch(partial(print, flush=True))
     with stopwatch.measure("finding impacts"):
         data = _data(trials, scene, num_fitted=options.impacts)
     # The viewer finds the recordings to replay by the key "recorded".

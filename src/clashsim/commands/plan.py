@@ -95,6 +95,7 @@ class PlanOptions:
 def run(options: PlanOptions) -> None:
     """Run `clashsim plan`."""
     from clashsim.pipeline.planning import plan_run, write_plan
+    from clashsim.plan.tasks import PlanStatus
 
     execution = options.execution
     if (options.target is None) == (options.targets is None):
@@ -106,10 +107,12 @@ def run(options: PlanOptions) -> None:
         return
     if execution.executor is not None or execution.workers:
         raise ParamError("--executor and --workers are for many targets: give --targets as well")
+    print("predicting where strikes leave the body, which takes 5 to 30 s", flush=True)
     result = plan_run(options.run, _pose_in_radians(options.target), config=_config(options))
     console().print(_table(result.plan, result.scene), markup=False)
     _print_warnings(result)
-    warn_if_unreliable(options.run)
+    if result.plan.status is not PlanStatus.UNRELIABLE:  # whose reason says it
+        warn_if_unreliable(options.run)
     if options.out is not None:
         files = write_plan(result, options.out, overwrite=options.overwrite)
         print(f"{', '.join(files)} written to {options.out}")
@@ -129,6 +132,7 @@ def _plan_targets(options: PlanOptions) -> None:
     if options.out is not None:
         check_output_file(options.out, (".csv", ".json"), overwrite=options.overwrite)
     tasks = target_files.read_targets(Path(str(options.targets)), task)
+    warn_if_unreliable(options.run)
     with open_executor(options.execution) as executor:
         plans = plan_targets(options.run, tasks, config=config, executor=executor, progress=bar)
     for sentence in target_files.summary(plans):

@@ -55,6 +55,22 @@ def print_run(
         show(result, style="bold" if is_reliable(metrics) else "bold yellow")
 
 
+def print_pairs_conclusion(metrics: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print what a calibration of several pairs is good for: a line per pair, and one for all.
+
+    Args:
+        metrics: Content of metrics.json of each pair's run, by the pair's name.
+    """
+    from clashsim.evaluate.pair_conclusions import are_reliable, overall_conclusion, pair_conclusion
+
+    screen = console()
+    print()
+    for name, of_pair in metrics.items():
+        screen.print(f"{name}: {pair_conclusion(of_pair)}", markup=False)
+    style = "bold" if are_reliable(metrics) else "bold yellow"
+    screen.print(overall_conclusion(metrics), style=style, markup=False)
+
+
 def warn_if_unreliable(folder: Path) -> None:
     """Repeat what the calibration of a run concluded, where that speaks against using it.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from clashsim.commands.option_types import RunArgument
-from clashsim.commands.run_tables import print_run
+from clashsim.commands.run_tables import print_pairs_conclusion, print_run
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,27 @@ class ShowOptions:
 
 def run(options: ShowOptions) -> None:
     """Run `clashsim show`."""
+    from clashsim.fit.pairs_folder import pair_folders, pairs_notes
+    from clashsim.fit.run_folder import read_notes
+
+    folders = pair_folders(options.run)
+    if not folders:
+        _show(options.run)
+        return
+    for name, folder in folders.items():
+        print(f"\nPair {name}")
+        _show(folder)
+    for sentence in pairs_notes(options.run):
+        print(sentence)
+    print_pairs_conclusion({name: read_notes(path)["metrics"] for name, path in folders.items()})
+
+
+def _show(folder: Path) -> None:
+    """Print the results of one pair."""
     from clashsim.fit.run_folder import load, read_notes
 
-    calibrated = load(options.run)
-    notes = read_notes(options.run)
+    calibrated = load(folder)
+    notes = read_notes(folder)
     print_run(calibrated, notes["metrics"], notes["slide"])
     metrics = notes["metrics"]
     for sentence in (*metrics.get("segmented", ()), *metrics.get("left_out", ())):

@@ -59,12 +59,14 @@ def read_targets(path: Path, task: PlanningTask) -> list[PlanningTask]:
 
 def summary(plans: Sequence[Plan]) -> list[str]:
     """Sentences on how many targets are reached, and how closely."""
-    found = [plan for plan in plans if plan.status is PlanStatus.FOUND]
+    found = [plan for plan in plans if plan.status is not PlanStatus.OUT_OF_REACH]
     counts = []
     for number in (1, 2, 3):
         count = sum(len(plan.strikes) == number for plan in found)
         counts.append(f"{count} with {number} strike{'s' if number > 1 else ''}")
-    sentences = [f"{len(found)} of {len(plans)} targets are reached: {', '.join(counts)}"]
+    is_unreliable = any(plan.status is PlanStatus.UNRELIABLE for plan in plans)
+    reached = "would be reached if the model were right" if is_unreliable else "are reached"
+    sentences = [f"{len(found)} of {len(plans)} targets {reached}: {', '.join(counts)}"]
     if found:
         rests = np.array([plan.predicted[-1] for plan in found])
         targets = np.array([plan.task.target for plan in found])

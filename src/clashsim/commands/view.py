@@ -182,6 +182,7 @@ def viewer_session(
         policy: Folder or file of a policy; None uses the one in the run folder, if there is one.
         route: A further route to follow: a .csv file of way points.
     """
+    from clashsim.evaluate.conclusion import caution
     from clashsim.fit.run_folder import load, read_notes
     from clashsim.rl.routes import ROUTES, load_route
     from clashsim.view.session import ViewerSession
@@ -200,6 +201,7 @@ def viewer_session(
         calibrated.strike_table,
         load_policy(calibrated, folder, policy),
         routes,
+        caution(notes["metrics"]),
     )
 
 
@@ -284,6 +286,7 @@ def _source_of_laboratory(scene: Scene, options: dict[str, Any]) -> StrikeSource
 def _source_of_file(scene: Scene, path: Path, known: Sequence[str] = ()) -> StrikeSource:
     """Trials or impacts of a file."""
     from clashsim.data.impact_files import read_impacts
+    from clashsim.pipeline.pair_recordings import impacts_of_pair
     from clashsim.pipeline.recordings import holds_trials, read_recording
     from clashsim.view.strike_sources import MeasuredImpacts, RecordedTrials
 
@@ -291,7 +294,7 @@ def _source_of_file(scene: Scene, path: Path, known: Sequence[str] = ()) -> Stri
         raise DataError(f"there is no file {str(path)!r}")
     if not holds_trials(path):
         columns = [*(param.name for param in scene.params), *known]
-        impacts = read_impacts(path, known=columns).checked()
+        impacts = impacts_of_pair(read_impacts(path, known=columns), scene).checked()
         if impacts.planar != (scene.plane is not None):
             raise DataError(f"the impacts of {path.name!r} are not of this scene")
         return MeasuredImpacts(

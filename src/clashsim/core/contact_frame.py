@@ -50,6 +50,15 @@ SPATIAL_FEATURES = (
 _MIN_SPEED = 1e-6  # m/s, so that nothing is divided by zero
 _MIN_SLIDING_SHARE = 1e-9  # of the speed; a slower sliding velocity has no usable direction
 _MAX_LISTED_ROWS = 8  # rows that an error message names one by one
+# What is supported instead where impacts and scene do not fit each other.
+_NEEDS_PLANE = (
+    "give the struck body two slides and a hinge, or a free joint and a ground (--ground), "
+    "or record in space (x, y, z, qw, qx, qy, qz, ..., vz_after, ...)"
+)
+_NEEDS_SPACE = (
+    "give the struck body a free joint and no ground, or record in the plane "
+    "(x, y, yaw, vx, vy, w, vx_after, vy_after, w_after)"
+)
 
 
 @dataclass(frozen=True)
@@ -188,8 +197,10 @@ def contact_frame(scene: Scene, impacts: Impacts, *, strict: bool = True) -> Con
     if impacts.planar != (scene.plane is not None):
         kind_of_impacts = "planar" if impacts.planar else "spatial"
         kind_of_scene = "spatial" if impacts.planar else "planar"
+        needed = _NEEDS_PLANE if impacts.planar else _NEEDS_SPACE
         raise DataError(
-            f"the impacts are {kind_of_impacts} but scene {scene.name!r} is {kind_of_scene}"
+            f"the impacts are {kind_of_impacts} but scene {scene.name!r} is {kind_of_scene}: "
+            f"{needed}"
         )
     contact, moved = bring_into_contact(scene, impacts.before)
     if strict and not contact.touching.all():

@@ -16,6 +16,7 @@ from clashsim.core.errors import DataError
 from clashsim.core.impacts import MotionBefore
 from clashsim.core.mobility import Mobility
 from clashsim.core.scene import DISTANCE_SENSOR, FROMTO_SENSOR, Scene
+from clashsim.core.workers import default_threads
 
 _STAGE_POSITION = int(mujoco.mjtStage.mjSTAGE_POS)
 _TOUCHING_DISTANCE = 1e-5  # m; bodies at most this far apart are taken to touch
@@ -327,7 +328,7 @@ class NearestPoints:
     def __init__(self, scene: Scene, size: int) -> None:
         model = scene.probe
         self._poser = PairPoser(scene)
-        self._batch = batch.Batch(model, size)
+        self._batch = batch.Batch(model, size, nthread=default_threads())
         self._qpos = self._batch.bind("qpos")
         self._sensordata = self._batch.bind("sensordata")
         parts = range(len(scene.strike_geoms))

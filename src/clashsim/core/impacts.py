@@ -22,6 +22,8 @@ _PLANAR_WIDTH = 2 * len(_PLANAR_POSE + _PLANAR_TWIST)
 _SPATIAL_WIDTH = 2 * len(_SPATIAL_POSE + _SPATIAL_TWIST)
 _MAX_SPEED = 100.0  # m/s; faster impacts are taken for a mistake in the unit
 _MAX_LISTED_ROWS = 8  # rows that an error message names one by one
+# Columns with the names of the two bodies of each impact, in recordings of several pairs.
+BODY_COLUMNS = ("struck", "striker")
 
 
 def before_columns(planar: bool) -> tuple[str, ...]:
@@ -172,12 +174,15 @@ class Impacts:
     Attributes:
         planar: Whether the bodies move in a plane.
         before: (N, 12) in a plane or (N, 26) in space, columns as `before_columns(planar)`.
-        after: (N, 3) or (N, 6), twist of the struck body after the bodies have separated.
+        after: (N, 3) or (N, 6), twist of the struck body after the bodies have separated; NaN for
+            components that were not measured.
         theta: (N, p), parameters of simulated impacts; None for real ones.
         known: Parameters of the scene that were measured with each impact, by name, (N,) each.
         source: Where the impacts come from, such as "real" or "simulated".
         end_counts: Number of simulated impacts by how their simulation ended, discarded ones
             included.
+        bodies: (N, 2), names of the struck body and the striker of each impact, as text; None where
+            all impacts are of one pair, which the scene names.
     """
 
     planar: bool
@@ -187,6 +192,7 @@ class Impacts:
     known: Mapping[str, np.ndarray] = field(default_factory=dict)
     source: str = "real"
     end_counts: Mapping[str, int] = field(default_factory=dict)
+    bodies: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         n = len(self.before)
@@ -196,6 +202,11 @@ class Impacts:
             raise DataError(
                 f"impacts need before (N, {before_shape[1]}) and after (N, {after_shape[1]}), "
                 f"got {self.before.shape} and {self.after.shape}"
+            )
+        if self.bodies is not None and np.shape(self.bodies) != (n, len(BODY_COLUMNS)):
+            raise DataError(
+                f"bodies must be two names for each of the {n} impacts, "
+                f"got shape {np.shape(self.bodies)}"
             )
         for name, values in self.known.items():
             if np.shape(values) != (n,):
@@ -215,6 +226,7 @@ class Impacts:
             after=self.after[picked],
             theta=None if self.theta is None else self.theta[picked],
             known={name: values[picked] for name, values in self.known.items()},
+            bodies=None if self.bodies is None else self.bodies[picked],
         )
 
     @property
@@ -242,22 +254,31 @@ class Impacts:
         """Pose of the striker before contact, (N, 3) or (N, 7)."""
         return self.motion.striker.pose
 
+    @property
+    def measured(self) -> np.ndarray:
+        """Whether each component (N, k) of the outcome was measured."""
+        return ~np.isnan(self.after)
+
     def unusable(self) -> dict[str, np.ndarray]:
         """Find rows that cannot be used.
 
         Returns:
             Masks (N,) of such rows, by the reason; empty where all can be used.
         """
-        not_finite = ~(np.isfinite(self.before).all(1) & np.isfinite(self.after).all(1))
+        not_finite = ~np.isfinite(self.before).all(1) | np.isinf(self.after).any(1)
         for values in self.known.values():
             not_finite |= ~np.isfinite(np.asarray(values, float))
         is_still = (np.abs(self.twist).max(1) == 0) & (np.abs(self.striker_twist).max(1) == 0)
-        is_unchanged = np.abs(self.after - self.twist).max(1) == 0
+        has_no_outcome = ~self.measured.any(1)
+        change = np.where(self.measured, self.after - self.twist, 0.0)
+        is_unchanged = np.abs(change).max(1) == 0
         found = {
             "hold NaN or infinite values": not_finite,
+            "have no measured outcome": has_no_outcome & ~not_finite,
             "have no velocity before contact, so nothing moves": is_still & ~not_finite,
             "have a struck body whose velocity does not change, so nothing was hit": is_unchanged
-            & ~is_still,
+            & ~is_still
+            & ~has_no_outcome,
         }
         return {reason: rows for reason, rows in found.items() if rows.any()}
 
@@ -272,7 +293,7 @@ class Impacts:
             raise DataError("there are no impacts in the data")
         for reason, rows in self.unusable().items():
             raise DataError(f"impacts {listed_rows(rows)} {reason}")
-        spreads = np.ptp(np.hstack([self.before, self.after]), axis=0)
+        spreads = np.ptp(np.hstack([self.before, np.nan_to_num(self.after)]), axis=0)
         if len(self) > 1 and spreads.max() == 0:
             raise DataError(
                 f"all {len(self)} impacts are identical: "
@@ -290,25 +311,27 @@ class Impacts:
         """The largest component (m/s) of any linear velocity, before or after contact."""
         velocity_after = self.after[:, : self.motion.struck.velocity.shape[1]]
         velocities = [self.motion.struck.velocity, self.motion.striker.velocity, velocity_after]
-        return float(np.abs(np.hstack(velocities)).max())
+        return float(np.nanmax(np.abs(np.hstack(velocities))))
 
 
 def from_columns(table: Mapping[str, np.ndarray], *, known: Sequence[str] = ()) -> Impacts:
     """Build impacts from named columns.
 
-    Poses and twists before contact may be left out where they are zero or without rotation.
+    Poses and twists before contact may be left out where they are zero or without rotation, and
+    components of the outcome that were not measured.
 
     Args:
-        table: Columns (N,) by the names of `before_columns` and `after_columns`.
+        table: Columns (N,) by the names of `before_columns` and `after_columns`, and of
+            `BODY_COLUMNS` where impacts are of several pairs.
         known: Names of further columns: parameters measured with each impact.
 
     Returns:
-        Impacts in space where there is a column `vz_after`, else in a plane.
+        Impacts in space where a column is one of motion in space, such as `vz`; else in a plane.
 
     Raises:
         DataError: A column is missing or unknown.
     """
-    planar = "vz_after" not in table
+    planar = not any(_is_spatial_only(name) for name in table)
     n = len(next(iter(table.values()))) if table else 0
     names_before = before_columns(planar)
     names_after = after_columns(planar)
@@ -318,16 +341,31 @@ def from_columns(table: Mapping[str, np.ndarray], *, known: Sequence[str] = ()) 
     for name in names_before:
         column = table[name] if name in table else np.full(n, no_rotation.get(name, 0.0))
         before.append(np.asarray(column, float))
-    after = [np.asarray(table[name], float) for name in names_after]
+    after = []
+    for name in names_after:
+        after.append(np.asarray(table[name], float) if name in table else np.full(n, np.nan))
     measured = {name: np.asarray(table[name], float) for name in known if name in table}
-    return Impacts(planar, np.column_stack(before), np.column_stack(after), known=measured)
+    impacts = Impacts(planar, np.column_stack(before), np.column_stack(after), known=measured)
+    if not set(BODY_COLUMNS) <= table.keys():
+        return impacts
+    bodies = np.column_stack([np.asarray(table[name], str) for name in BODY_COLUMNS])
+    return replace(impacts, bodies=bodies)
 
 
 def to_columns(impacts: Impacts) -> dict[str, np.ndarray]:
     """Name the columns (N,) of impacts; the inverse of `from_columns`."""
     table = dict(zip(before_columns(impacts.planar), impacts.before.T, strict=True))
     table.update(zip(after_columns(impacts.planar), impacts.after.T, strict=True))
-    return table | dict(impacts.known)
+    table.update(impacts.known)
+    if impacts.bodies is not None:
+        table.update(zip(BODY_COLUMNS, impacts.bodies.T, strict=True))
+    return table
+
+
+def _is_spatial_only(name: str) -> bool:
+    """Whether a column describes motion in space, and none in a plane."""
+    bare = name.removeprefix("striker_").removesuffix("_after")
+    return bare in {*_SPATIAL_POSE, *_SPATIAL_TWIST} - {*_PLANAR_POSE, *_PLANAR_TWIST}
 
 
 def _check_column_names(
@@ -337,10 +375,19 @@ def _check_column_names(
     known: Sequence[str],
 ) -> None:
     """Raise a `DataError` where a needed column is missing or a column is unknown."""
-    for name in names_after:
-        if name not in table:
-            raise DataError(f"impacts lack the column {name!r}; {did_you_mean(name, table)}")
-    allowed = [*names_before, *names_after, *known]
+    if not any(name in table for name in names_after):
+        first = names_after[0]
+        raise DataError(
+            f"impacts lack an outcome, such as the column {first!r}; {did_you_mean(first, table)}"
+        )
+    named = [name for name in BODY_COLUMNS if name in table]
+    if len(named) == 1:
+        missing = next(name for name in BODY_COLUMNS if name not in table)
+        raise DataError(
+            f"impacts have a column {named[0]!r} with names of bodies and no column {missing!r}: "
+            "give both, or neither where all impacts are of one pair"
+        )
+    allowed = [*names_before, *names_after, *known, *BODY_COLUMNS]
     for name in table:
         if name not in allowed:
             raise DataError(

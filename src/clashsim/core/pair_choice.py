@@ -78,6 +78,26 @@ def geom_named(model: mujoco.MjModel, name: str) -> str:
     return str(model.geom(colliding[0]).name)
 
 
+def collision_key(model: mujoco.MjModel, geom: str) -> tuple[str, int]:
+    """What collides where a geom does: equal for geoms that belong to the same thing.
+
+    That is the body whose joints or whose motion capture move the geom. Of what stands still it is
+    the geom's own body, and of the world's own geoms each one.
+
+    Args:
+        model: The compiled scene.
+        geom: Name of a geom.
+
+    Returns:
+        A kind and a number.
+    """
+    body = int(model.geom(geom).bodyid[0])
+    mover = _mover(model, body)
+    if mover != 0 or body != 0:
+        return "body", mover or body
+    return "geom", int(model.geom(geom).id)
+
+
 class _Bodies:
     """The bodies of a model that can collide, each as the one whose joints move it.
 
@@ -91,7 +111,7 @@ class _Bodies:
         self._geoms: dict[int, list[int]] = {}
         for geom in range(model.ngeom):
             if _collides(model, geom):
-                self._geoms.setdefault(self._mover(int(model.geom_bodyid[geom])), []).append(geom)
+                self._geoms.setdefault(_mover(model, int(model.geom_bodyid[geom])), []).append(geom)
         moving = [body for body in self._geoms if body != 0]
         driven = {int(model.body_rootid[body]) for body in moving if self._is_driven(body)}
         self.objects = [body for body in moving if int(model.body_rootid[body]) not in driven]
@@ -102,18 +122,39 @@ class _Bodies:
         """The body that moves a geom."""
         if geom is None or mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_GEOM, geom) < 0:
             return None
-        return self._mover(int(self._model.geom(geom).bodyid[0]))
+        return _mover(self._model, int(self._model.geom(geom).bodyid[0]))
 
     def only_one(self, role: str, kind: str, bodies: list[int]) -> str:
         """The first geom of the only body, or an error that lists several."""
         if len(bodies) != 1:
-            found = f"there are {len(bodies)} {kind}" if bodies else f"there are no {kind}"
-            names = [self._model.body(body).name or f"body {body}" for body in bodies]
-            listed = f" ({', '.join(names[:_MAX_LISTED])})" if names else ""
+            if not bodies:
+                self._refuse_nothing(role, kind)
+            found = f"there are {len(bodies)} {kind}"
             raise SceneError(
-                f"which geom {_ROLES[role]} is not clear, since {found}{listed}: give --{role}"
+                f"which geom {_ROLES[role]} is not clear, since {found} "
+                f"({self._listed(bodies)}): give --{role}"
             )
         return str(self._model.geom(self._geoms[bodies[0]][0]).name)
+
+    def _refuse_nothing(self, role: str, kind: str) -> None:
+        """Raise a `SceneError` that says why no body can have a role."""
+        model = self._model
+        moving = {int(model.body_weldid[body]) for body in range(1, model.nbody)} - {0}
+        silent = sorted(body for body in moving if body not in self._geoms)
+        if silent:
+            raise SceneError(
+                f"there are no {kind} that can collide: no geom of {self._listed(silent)} collides "
+                "(contype and conaffinity are 0)"
+            )
+        raise SceneError(
+            f"which geom {_ROLES[role]} is not clear, since there are no {kind}: its body needs a "
+            f"free joint, slides or hinges; if it has them, give --{role}"
+        )
+
+    def _listed(self, bodies: list[int]) -> str:
+        """Names of bodies, for a message."""
+        names = [self._model.body(body).name or f"body {body}" for body in bodies]
+        return ", ".join(names[:_MAX_LISTED])
 
     def only_fixed(self, ground: str | None) -> str:
         """The only geom that stands still, besides the ground if there is another."""
@@ -148,14 +189,6 @@ class _Bodies:
                 return str(model.geom(geom).name)
         return None
 
-    def _mover(self, body: int) -> int:
-        """The body whose joints, or whose motion capture, move a body."""
-        model = self._model
-        root = int(model.body_rootid[body])
-        if int(model.body_mocapid[root]) >= 0 and int(model.body_weldid[body]) == 0:
-            return root
-        return int(model.body_weldid[body])
-
     def _is_driven(self, body: int) -> bool:
         """Whether actuators, tendons of actuators or motion capture move a body."""
         model = self._model
@@ -186,6 +219,14 @@ class _Bodies:
         first = int(self._model.body_jntadr[body])
         count = int(self._model.body_jntnum[body])
         return [int(kind) for kind in self._model.jnt_type[first : first + count]]
+
+
+def _mover(model: mujoco.MjModel, body: int) -> int:
+    """The body whose joints, or whose motion capture, move a body; 0 for what stands still."""
+    root = int(model.body_rootid[body])
+    if int(model.body_mocapid[root]) >= 0 and int(model.body_weldid[body]) == 0:
+        return root
+    return int(model.body_weldid[body])
 
 
 def _collides(model: mujoco.MjModel, geom: int) -> bool:

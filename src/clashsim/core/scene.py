@@ -24,9 +24,9 @@ from clashsim.core.default_params import default_params
 from clashsim.core.errors import ParamError, SceneError, did_you_mean
 from clashsim.core.mjcf_assets import parse_scene, scene_assets
 from clashsim.core.mobility import Mobility, looks_same_rotated, plane_basis
-from clashsim.core.pair_choice import choose_pair, geom_named
+from clashsim.core.pair_choice import choose_pair, collision_key, geom_named
 from clashsim.core.params import Param, Slot, locate_param, nominal, pair_rows
-from clashsim.core.settings_file import load_settings
+from clashsim.core.settings_file import SceneSettings, load_settings
 from clashsim.core.strike_distribution import StrikeDistribution
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "SAMPLED_EFFECTS",
     "STRIKE",
     "Scene",
+    "author_model",
     "model_field",
     "scene_params",
     "shipped_scenes",
@@ -370,7 +371,8 @@ class Scene:
 
         Args:
             source: Name of a shipped scene, or an MJCF or URDF file ending in .xml or .urdf. A
-                settings file has the same name and ends in .toml; it may be absent.
+                settings file has the same name and ends in .toml; it may be absent. It does not
+                count where `struck` and `striker` are another pair than the one that it names.
             struck: Name of the struck geom or of its body; by default the one in the settings file,
                 or the only one that can be meant.
             striker: Likewise of the striker.
@@ -383,16 +385,15 @@ class Scene:
             SceneError: A file is missing or malformed, or which geoms collide is not clear.
         """
         path = _scene_path(source)
+        xml, assets = _read_scene(path)
         settings = load_settings(path.with_suffix(".toml"))
+        if struck is not None and striker is not None and settings.struck and settings.striker:
+            model = _author_model(xml, assets, path.stem)
+            if not _is_pair_of(settings, model, struck, striker):
+                settings = SceneSettings()
         struck = settings.struck if struck is None else struck
         striker = settings.striker if striker is None else striker
         ground = settings.ground if ground is None else ground
-        try:
-            # Not read_text, which would change the author's line endings.
-            xml = path.read_bytes().decode()
-        except UnicodeDecodeError:
-            raise SceneError(f"scene file {path.name!r} is not text") from None
-        assets = scene_assets(path, xml)
         # Settings name all geoms; without them, what is not given is chosen.
         if settings.struck is None or settings.striker is None:
             model = _author_model(xml, assets, path.stem)
@@ -477,6 +478,38 @@ def _scene_path(source: str | Path) -> Path:
     return path
 
 
+def author_model(source: str | Path) -> mujoco.MjModel:
+    """Compile a scene as its author wrote it, with names for all geoms.
+
+    Args:
+        source: Name of a shipped scene, or an MJCF or URDF file.
+    """
+    path = _scene_path(source)
+    xml, assets = _read_scene(path)
+    return _author_model(xml, assets, path.stem)
+
+
+def _read_scene(path: Path) -> tuple[str, dict[str, bytes]]:
+    """The text of a scene file, and the content of the files that it names."""
+    try:
+        # Not read_text, which would change the author's line endings.
+        xml = path.read_bytes().decode()
+    except UnicodeDecodeError:
+        raise SceneError(f"scene file {path.name!r} is not text") from None
+    return xml, scene_assets(path, xml)
+
+
+def _is_pair_of(settings: SceneSettings, model: mujoco.MjModel, struck: str, striker: str) -> bool:
+    """Whether settings are of the pair that is named; also where a name is not in the model."""
+    given = [geom_named(model, name) for name in (struck, striker)]
+    named = [settings.struck, settings.striker]
+    geoms = {model.geom(i).name for i in range(model.ngeom)}
+    if not geoms.issuperset([*given, *named]):
+        return True  # the scene says which name is missing
+    keys = [collision_key(model, str(name)) for name in given]
+    return keys == [collision_key(model, str(name)) for name in named]
+
+
 def _author_model(xml: str, assets: Mapping[str, bytes], name: str) -> mujoco.MjModel:
     """The author's scene, compiled, with names for all geoms."""
     spec = parse_scene(xml, assets, name)
@@ -489,6 +522,13 @@ def _author_model(xml: str, assets: Mapping[str, bytes], name: str) -> mujoco.Mj
 
 def _compiler_error(name: str, error: ValueError) -> SceneError:
     """What is wrong with a scene, in one line."""
+    if "mass and inertia of moving bodies" in str(error):
+        body = re.search(r"Element name '([^']*)'", str(error))
+        which = f"body {body.group(1)!r}" if body else "a body"
+        return SceneError(
+            f"scene {name!r}: {which} moves and has no mass: give its geoms a density or mass "
+            "above zero, or the body an <inertial>"
+        )
     return SceneError(f"scene {name!r} does not compile: {' '.join(str(error).split())}")
 
 

@@ -44,18 +44,13 @@ def write_folder(
         raise RunError(f"{str(path)!r} is no folder that a {kind} can be written to")
     _recover(path)
     check_output_folder(path, overwrite=overwrite, kind=kind)
-    manifest = {
-        "kind": f"clashsim-{kind}",
-        "format": FORMAT,
-        "files": {name: _hash(content) for name, content in sorted(files.items())},
-    }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.new."))
     except OSError as error:
         raise RunError(f"the {kind} {str(path)!r} cannot be written: {error.strerror}") from None
     try:
-        for name, content in [*files.items(), (_MANIFEST, dumps(manifest))]:
+        for name, content in with_manifest(files, kind=kind).items():
             write_flushed(fresh / _inside(name), content)
         os.chmod(fresh, 0o755)
         if path.exists():
@@ -70,6 +65,24 @@ def write_folder(
         raise RunError(f"the {kind} {str(path)!r} cannot be written: {reason}") from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def with_manifest(files: Mapping[str, bytes], *, kind: Kind = "run") -> dict[str, bytes]:
+    """Add the manifest that makes files a folder of its own kind.
+
+    Args:
+        files: Contents of the files by name relative to the folder.
+        kind: What the folder holds.
+
+    Returns:
+        The files with the manifest.
+    """
+    manifest = {
+        "kind": f"clashsim-{kind}",
+        "format": FORMAT,
+        "files": {name: _hash(content) for name, content in sorted(files.items())},
+    }
+    return {**files, _MANIFEST: dumps(manifest)}
 
 
 def read_folder(path: Path) -> dict[str, bytes]:

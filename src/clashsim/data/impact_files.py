@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,14 @@ from safetensors.numpy import save
 
 from clashsim.core.errors import DataError, did_you_mean, quoted
 from clashsim.core.files import write_atomic
-from clashsim.core.impacts import Impacts, after_columns, before_columns, from_columns, to_columns
+from clashsim.core.impacts import (
+    BODY_COLUMNS,
+    Impacts,
+    after_columns,
+    before_columns,
+    from_columns,
+    to_columns,
+)
 from clashsim.core.npz import Npz
 from clashsim.core.parsing import parse_json
 from clashsim.core.tensors import read_tensors
@@ -32,19 +40,23 @@ _FORMAT = 1
 _METADATA = "clashsim"
 _KNOWN_PREFIX = "known/"  # of tensors with parameters measured with each impact
 _MAX_LISTED = 8  # impacts that an error message lists
+_OUTCOME = {*after_columns(True), *after_columns(False)}  # columns that may lack values
+_MAX_NAME = 200  # characters of a body's name
+Known = Sequence[str] | None  # names of columns that were measured; None takes every further one
 Table = Mapping[str, np.ndarray]  # columns (N,) by name
 
 
-def read_impacts(path: Path | str, *, known: Sequence[str] = ()) -> Impacts:
+def read_impacts(path: Path | str, *, known: Known = ()) -> Impacts:
     """Read impacts from a file, whose suffix says its format.
 
     Args:
         path: The file.
         known: Names of further columns that the file may have (parameters measured with each
-            impact).
+            impact); None takes every further column as one.
 
     Returns:
-        The impacts; all their numbers are finite.
+        The impacts; all their numbers are finite but those of outcomes that were not measured.
+        Columns "struck" and "striker" give `bodies`.
     """
     path = Path(path)
     if path.suffix not in _READERS:
@@ -67,7 +79,7 @@ def read_impacts(path: Path | str, *, known: Sequence[str] = ()) -> Impacts:
     except OSError as error:
         raise DataError(f"impacts file {path.name!r} cannot be read: {error.strerror}") from None
     try:
-        return _check_finite(_READERS[path.suffix](content, tuple(known)))
+        return _check_finite(_READERS[path.suffix](content, known))
     except DataError as error:
         raise DataError(f"in {path.name!r}: {error}") from None
 
@@ -100,6 +112,8 @@ def to_bytes(impacts: Impacts) -> bytes:
         tensors["theta"] = impacts.theta
     description = {"format": _FORMAT, "planar": impacts.planar, "source": impacts.source}
     description["ends"] = dict(impacts.end_counts)
+    if impacts.bodies is not None:
+        description["bodies"] = impacts.bodies.tolist()
     contiguous = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
     return save(contiguous, {_METADATA: json.dumps(description, sort_keys=True)})
 
@@ -115,27 +129,41 @@ def _csv_bytes(impacts: Impacts) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(table)
-    writer.writerows([repr(float(v)) for v in row] for row in zip(*table.values(), strict=True))
+    columns = []
+    for name, values in table.items():
+        columns.append(values if name in BODY_COLUMNS else [_cell(value) for value in values])
+    writer.writerows(zip(*columns, strict=True))
     return out.getvalue().encode()
 
 
-def _from_csv(content: bytes, known: Sequence[str]) -> Impacts:
+def _cell(value: float) -> str:
+    """A number with all digits; empty for a component that was not measured."""
+    return "" if np.isnan(value) else repr(float(value))
+
+
+def _from_csv(content: bytes, known: Known) -> Impacts:
     """Impacts from CSV: a header with names, and one line per impact."""
     rows = csv.reader(io.StringIO(_text(content), newline=""))
     values = array("d")
+    bodies: dict[str, list[str]] = {}
     try:
         header = [cell.strip() for cell in next(rows, [])]
         if len(set(header)) != len(header):
             duplicate = next(name for name in header if header.count(name) > 1)
             raise DataError(f"the header names the column {duplicate!r} twice")
         _check_names(header, known)
+        bodies = {name: [] for name in header if name in BODY_COLUMNS}
         for row in rows:
             if any(cell.strip() for cell in row):
                 values.extend(_line_numbers(row, header, rows.line_num))
+                for name, cells in bodies.items():
+                    cells.append(row[header.index(name)])
     except csv.Error as error:
         raise DataError(f"the CSV is damaged at line {rows.line_num}: {error}") from None
-    table = np.array(values).reshape(-1, len(header))
-    return _impacts_of_table(dict(zip(header, table.T, strict=True)), known)
+    numbers = [name for name in header if name not in BODY_COLUMNS]
+    table = dict(zip(numbers, np.array(values).reshape(-1, len(numbers)).T, strict=True))
+    table |= {name: _names(name, cells) for name, cells in bodies.items()}
+    return _impacts_of_table(table, known)
 
 
 def _line_numbers(row: Sequence[str], header: Sequence[str], line: int) -> list[float]:
@@ -144,6 +172,11 @@ def _line_numbers(row: Sequence[str], header: Sequence[str], line: int) -> list[
         raise DataError(f"line {line} has {len(row)} cells where the header has {len(header)}")
     numbers = []
     for cell, name in zip(row, header, strict=True):
+        if name in BODY_COLUMNS:
+            continue
+        if name in _OUTCOME and not cell.strip():
+            numbers.append(math.nan)  # not measured
+            continue
         try:
             numbers.append(float(cell))
         except ValueError:
@@ -152,7 +185,7 @@ def _line_numbers(row: Sequence[str], header: Sequence[str], line: int) -> list[
     return numbers
 
 
-def _from_json(content: bytes, known: Sequence[str]) -> Impacts:
+def _from_json(content: bytes, known: Known) -> Impacts:
     """Impacts from JSON: an object of columns, or a list with one object per impact."""
     raw = parse_json(content, "the text")
     if isinstance(raw, list) and raw and all(isinstance(row, dict) for row in raw):
@@ -169,15 +202,18 @@ def _from_json(content: bytes, known: Sequence[str]) -> Impacts:
     return _impacts_of_table(table, known)
 
 
-def _from_npz(content: bytes, known: Sequence[str]) -> Impacts:
+def _from_npz(content: bytes, known: Known) -> Impacts:
     """Impacts from NPZ: one array per column."""
     with Npz(content, limit=LIMIT) as archive:
         _check_names(archive.names, known)
-        table = {name: _column(name, archive.array(name)) for name in archive.names}
+        table = {}
+        for name in archive.names:
+            kinds = "U" if name in BODY_COLUMNS else "fiu"
+            table[name] = _column(name, archive.array(name, kinds=kinds))
     return _impacts_of_table(table, known)
 
 
-def _from_safetensors(content: bytes, known: Sequence[str]) -> Impacts:
+def _from_safetensors(content: bytes, known: Known) -> Impacts:
     """Impacts from safetensors: clashsim's own, or one tensor per column."""
     tensors, metadata = read_tensors(content)
     if _METADATA in metadata:
@@ -216,10 +252,26 @@ def _impacts_of_tensors(tensors: Mapping[str, np.ndarray], description: object) 
     measured = [name for name in tensors if name.startswith(_KNOWN_PREFIX)]
     known = {name.removeprefix(_KNOWN_PREFIX): tensors[name] for name in measured}
     source = str(description.get("source", "real"))
-    return Impacts(description["planar"], before, after, theta, known, source, ends)
+    bodies = _bodies_of(description, len(before))
+    return Impacts(description["planar"], before, after, theta, known, source, ends, bodies)
 
 
-def _impacts_of_table(table: Table, known: Sequence[str]) -> Impacts:
+def _bodies_of(description: Mapping[str, object], n: int) -> np.ndarray | None:
+    """Names (n, 2) of the bodies of each impact from the description that `to_bytes` wrote."""
+    rows = description.get("bodies")
+    if rows is None:
+        return None
+    if not isinstance(rows, list) or len(rows) != n:
+        raise DataError(f"bodies must be two names for each of the {n} impacts")
+    if not all(isinstance(row, list) and len(row) == len(BODY_COLUMNS) for row in rows):
+        raise DataError(f"bodies must be two names for each of the {n} impacts")
+    columns = []
+    for i, name in enumerate(BODY_COLUMNS):
+        columns.append(_names(name, [row[i] for row in rows]))
+    return np.column_stack(columns)
+
+
+def _impacts_of_table(table: Table, known: Known) -> Impacts:
     """Impacts from columns by name, which must all have the same length."""
     lengths = {name: len(values) for name, values in table.items()}
     if len(set(lengths.values())) > 1:
@@ -229,26 +281,32 @@ def _impacts_of_table(table: Table, known: Sequence[str]) -> Impacts:
         raise DataError(f"columns differ in length: {found}")
     if not table or not lengths[next(iter(table))]:
         raise DataError("there are no impacts, only names of columns")
+    if known is None:
+        planar = "vz_after" not in table
+        own = {*before_columns(planar), *after_columns(planar), *BODY_COLUMNS}
+        known = [name for name in table if name not in own]
     return from_columns(table, known=known)
 
 
-def _check_names(names: Collection[str], known: Sequence[str]) -> None:
+def _check_names(names: Collection[str], known: Known) -> None:
     """Raise a DataError for a column that impacts do not have, before any cell is parsed."""
-    expected = {*known}
+    expected = {*(known or ()), *BODY_COLUMNS}
     for planar in (True, False):
         expected.update(before_columns(planar), after_columns(planar))
     if not expected.intersection(names):
         first = quoted(next(iter(names), ""))
         examples = "vx, vy, w, vx_after, vy_after, w_after, ..."
         raise DataError(f"no column is one of an impact ({examples}); the first is {first}")
-    for name in names:
+    for name in () if known is None else names:
         if name not in expected:
             hint = did_you_mean(name[:40], expected)
             raise DataError(f"impacts have an unknown column {quoted(name)}; {hint}")
 
 
 def _column(name: str, values: object) -> np.ndarray:
-    """Values as floating-point numbers (N,); raises a DataError where they are not numbers."""
+    """Values (N,) as floating-point numbers, or as text where they are names of bodies."""
+    if name in BODY_COLUMNS:
+        return _names(name, values)
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise DataError(
@@ -263,6 +321,8 @@ def _column(name: str, values: object) -> np.ndarray:
     if not isinstance(values, list):
         raise DataError(f"column {name!r} must be a list of numbers, got {quoted(values)}")
     # Checked one by one: where one value is a text, numpy would take its memory for every row.
+    if name in _OUTCOME:
+        values = [math.nan if value is None else value for value in values]  # not measured
     for i, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int | float):
             found = f"impact {i} has {quoted(value)} in column {name!r}"
@@ -273,6 +333,22 @@ def _column(name: str, values: object) -> np.ndarray:
         raise DataError(f"column {name!r} holds a whole number that is too large") from None
 
 
+def _names(column: str, values: object) -> np.ndarray:
+    """Names of bodies (N,); raises a DataError where they are not text."""
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise DataError(f"column {column!r} must have the name of a body for each impact")
+    # numpy takes the memory of the longest text for every row.
+    too_long = [value for value in values if len(value) > _MAX_NAME]
+    if too_long:
+        raise DataError(
+            f"column {column!r} has a name of {len(too_long[0])} characters, "
+            f"more than the {_MAX_NAME} allowed"
+        )
+    return np.array([value.strip() for value in values], str)
+
+
 def _text(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
@@ -281,8 +357,11 @@ def _text(content: bytes) -> str:
 
 
 def _check_finite(impacts: Impacts) -> Impacts:
-    """Return the impacts unchanged; raises a DataError that lists those with NaN or infinity."""
-    finite = np.isfinite(impacts.before).all(1) & np.isfinite(impacts.after).all(1)
+    """Return the impacts unchanged; raises a DataError that lists those with NaN or infinity.
+
+    Components of the outcome that were not measured are NaN.
+    """
+    finite = np.isfinite(impacts.before).all(1) & ~np.isinf(impacts.after).any(1)
     for values in impacts.known.values():
         finite &= np.isfinite(values)
     if impacts.theta is not None:
@@ -295,7 +374,7 @@ def _check_finite(impacts: Impacts) -> Impacts:
     return impacts
 
 
-_READERS: dict[str, Callable[[bytes, Sequence[str]], Impacts]] = {
+_READERS: dict[str, Callable[[bytes, Known], Impacts]] = {
     ".csv": _from_csv,
     ".npz": _from_npz,
     ".json": _from_json,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _OWN = "clashsim"
+_SEPARATED = 0.8  # ratio of median errors below which one model is better
 _GOOD = 0.7  # share of impacts within 10 % from which a model can be relied on
 # Likely causes of errors that no contact parameter explains.
 _CAUSES = (
@@ -28,7 +29,7 @@ def conclusion(metrics: Mapping[str, Any]) -> str | None:
     num_judged = int(metrics.get("held_out") or metrics.get("impacts") or 0)
     if _OWN not in models or not rivals or num_judged == 0:
         return None
-    best = max(rivals, key=lambda name: float(rivals[name]["accuracy_0.1"]))
+    best = max(rivals, key=lambda name: _rank(rivals[name]))
     accuracy = float(models[_OWN]["accuracy_0.1"])
     other = float(rivals[best]["accuracy_0.1"])
     within = f"{round(accuracy * num_judged)} of {num_judged} impacts that were not fitted"
@@ -38,12 +39,42 @@ def conclusion(metrics: Mapping[str, Any]) -> str | None:
         return f"Worse than {rival}: do not use it. Within 10 % are {within}; {_CAUSES}."
     if accuracy < _GOOD:
         return f"Not reliable: only {within} are predicted within 10 %; {_CAUSES}."
-    if accuracy <= other + one_impact:
-        return f"Good: {within} are predicted within 10 %, about as many as by {rival}."
-    return f"Good: {within} are predicted within 10 %, more than by {rival}."
+    good = f"Good: {within} are predicted within 10 %"
+    if accuracy > other + one_impact:
+        return f"{good}, more than by {rival}."
+    return f"{good}, about as many as by {rival}{_medians(models[_OWN], rivals[best])}."
+
+
+def _rank(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Order of models: by accuracy, then by median error."""
+    return float(row["accuracy_0.1"]), -float(row.get("median", 0.0))
+
+
+def _medians(own: Mapping[str, Any], rival: Mapping[str, Any]) -> str:
+    """A clause on median errors, where the number of impacts does not tell two models apart."""
+    if "median" not in own or "median" not in rival:
+        return ""
+    error = float(own["median"])
+    other = float(rival["median"])
+    figures = f"{_percent(error)} % beside {_percent(other)} %"
+    if error < _SEPARATED * other:
+        return f", but the median error is smaller: {figures}"
+    if other < _SEPARATED * error:
+        return f", whose median error is smaller: {figures}"
+    return ", which serve as well"
+
+
+def _percent(share: float) -> str:
+    """A share in per cent with two digits."""
+    return f"{100 * share:.2g}" if share < 1 else f"{100 * share:.0f}"
+
+
+def caution(metrics: Mapping[str, Any]) -> str | None:
+    """What speaks against using a run, given its metrics.json; None where nothing does."""
+    sentence = conclusion(metrics)
+    return None if sentence is None or sentence.startswith("Good") else sentence
 
 
 def is_reliable(metrics: Mapping[str, Any]) -> bool:
     """Whether nothing speaks against using a run, given its metrics.json."""
-    sentence = conclusion(metrics)
-    return sentence is None or sentence.startswith("Good")
+    return caution(metrics) is None

@@ -81,7 +81,7 @@ def predict_held_out(
     stds = []
     others = [np.setdiff1d(np.arange(len(fitted)), fold) for fold in folds]
     models = calibrate_subsets(
-        calibration.base, fitted, others, seed=seed, posterior_samples=_FOLD_SAMPLES
+        calibration, fitted, others, seed=seed, posterior_samples=_FOLD_SAMPLES
     )
     for fold, model in zip(folds, models, strict=True):
         predicted_fold, std_fold = predict_with_each_model(model, fitted[fold])

@@ -36,15 +36,18 @@ def relative_error(predicted: np.ndarray, after: np.ndarray, gyration: float) ->
 
     Args:
         predicted: Twists, (..., k).
-        after: Measured twists, (..., k).
+        after: Measured twists, (..., k); NaN for components that were not measured, which do not
+            count.
         gyration: Radius of gyration, m.
 
     Returns:
         Errors, (...,); a prediction that is not finite counts as infinitely wrong.
     """
     weights = twist_weights(after.shape[-1], gyration)
-    size = np.linalg.norm(after * weights, axis=-1)
-    error = np.linalg.norm((predicted - after) * weights, axis=-1) / np.maximum(size, _MIN_SIZE)
+    measured = ~np.isnan(after)
+    size = np.linalg.norm(np.where(measured, after, 0.0) * weights, axis=-1)
+    miss = np.where(measured, predicted - after, 0.0)
+    error = np.linalg.norm(miss * weights, axis=-1) / np.maximum(size, _MIN_SIZE)
     return np.where(np.isfinite(error), error, np.inf)
 
 
@@ -85,7 +88,7 @@ def coverage(
     """How often errors lie inside the central intervals of a Gaussian.
 
     Args:
-        error: Errors, (N, k).
+        error: Errors, (N, k); NaN where nothing was measured, which does not count.
         std: Stated standard deviations, (N, k).
         shares: Probabilities of the intervals.
 
@@ -96,8 +99,9 @@ def coverage(
     from scipy.stats import norm
 
     standardised = np.abs(np.asarray(error, float)) / np.maximum(np.asarray(std, float), _MIN_STD)
+    counted = ~np.isnan(standardised)
     inside = {}
     for share in shares:
         half_width = norm.ppf(0.5 + share / 2)  # of the interval, in standard deviations
-        inside[share] = float(np.mean(standardised <= half_width))
+        inside[share] = float(np.mean(standardised[counted] <= half_width))
     return inside

@@ -68,7 +68,7 @@ class TrustMap:
         return text
 
 
-def compute_trust_map(calibration: Calibration, fitted: Impacts, seed: int) -> TrustMap:
+def compute_trust_map(calibration: Calibration, fitted: Impacts, seed: int) -> TrustMap | None:
     """Predict strikes drawn evenly from the scene's [strikes], with standard deviations.
 
     Args:
@@ -77,13 +77,16 @@ def compute_trust_map(calibration: Calibration, fitted: Impacts, seed: int) -> T
         seed: Seed of the strikes.
 
     Returns:
-        The map; drawn strikes in which the bodies do not touch are left out.
+        The map; drawn strikes in which the bodies do not touch are left out. None if they touch in
+        none.
     """
     base = calibration.base
     scene = base.scene
     theta = theta_in_ranges(calibration)
     strikes = sample_strikes(scene, _NUM_STRIKES, np.random.default_rng(seed))
     before = strikes.before[strikes.contact.touching]
+    if len(before) == 0:
+        return None
     impacts = _impacts_without_outcome(calibration, before, fitted)
     started = time.perf_counter()
     contact, at_contact = bring_into_contact(scene, before)

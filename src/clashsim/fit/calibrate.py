@@ -82,6 +82,11 @@ class Calibration:
         """Variance of the measurement noise relative to the outcome, the mean over the fits."""
         return self._mean_over_fits([p.scales.noise**2 for p in self.posteriors])
 
+    @property
+    def constants(self) -> torch.Tensor:
+        """Constants (p,) of the most probable fit, on the unit scale, from nominal values."""
+        return self.posteriors[int(np.argmax(self.weights))].anchor[0]
+
     @cached_property
     def most_probable(self) -> Calibration:
         """The same with one sample of each fit, the most probable one.
@@ -234,46 +239,66 @@ def calibrate(
     Returns:
         The calibrated model.
     """
-    (calibration,) = calibrate_subsets(
-        base,
-        impacts,
-        [np.arange(len(impacts))],
-        seed=seed,
-        posterior_samples=posterior_samples,
-        prior_scales=prior_scales,
-        frame=frame,
-    )
+    impacts = impacts.checked()
+    frame = frame or contact_frame(base.scene, impacts)
+    plan = _CalibrationPlan(seed, posterior_samples, prior_scales or PRIOR_SCALES)
+    (calibration,) = _calibrate_subsets(base, impacts, frame, [np.arange(len(impacts))], plan)
     return calibration
 
 
 def calibrate_subsets(
-    base: BaseModel,
+    calibration: Calibration,
     impacts: Impacts,
     subsets: Sequence[np.ndarray],
     *,
     seed: int = 0,
     posterior_samples: int = 5,
-    prior_scales: tuple[PriorScales, ...] | None = None,
-    frame: ContactFrame | None = None,
 ) -> list[Calibration]:
-    """Calibrate on several subsets of the impacts, in less time than one after the other.
+    """Calibrate again on several subsets of the impacts, in less time than one after the other.
 
     Args:
-        base: The base model.
-        impacts: Recorded impacts.
+        calibration: The calibration on all impacts. The fits begin at its constants instead of
+            searching the whole prior; where they end is decided by the impacts of their subsets.
+        impacts: The recorded impacts.
         subsets: Indices of the impacts of each subset.
         seed: Seed of the posterior samples.
         posterior_samples: Number of samples of each fit.
-        prior_scales: Prior scales to choose from; `PRIOR_SCALES` by default.
-        frame: The impacts in their contact frames, if already computed.
 
     Returns:
         The calibrated model of each subset.
     """
-    impacts = impacts.checked()
-    frame = frame or contact_frame(base.scene, impacts)
+    base = calibration.base
+    plan = _CalibrationPlan(seed, posterior_samples, PRIOR_SCALES, calibration.constants)
+    frame = contact_frame(base.scene, impacts)
+    return _calibrate_subsets(base, impacts, frame, subsets, plan)
+
+
+@dataclass(frozen=True)
+class _CalibrationPlan:
+    """How to fit each subset.
+
+    Attributes:
+        seed: Of the posterior samples.
+        posterior_samples: Number of samples of each fit.
+        prior_scales: Prior scales to choose from.
+        near: Constants (p,) to begin at; None to search for them.
+    """
+
+    seed: int
+    posterior_samples: int
+    prior_scales: tuple[PriorScales, ...]
+    near: torch.Tensor | None = None
+
+
+def _calibrate_subsets(
+    base: BaseModel,
+    impacts: Impacts,
+    frame: ContactFrame,
+    subsets: Sequence[np.ndarray],
+    plan: _CalibrationPlan,
+) -> list[Calibration]:
+    """Calibrate on each subset of the impacts, all of them in lockstep."""
     physics = physics_of(base, frame, impacts.known)
-    plan = _CalibrationPlan(seed, posterior_samples, prior_scales or PRIOR_SCALES)
     fits = []
     for rows in subsets:
         subset = impacts[rows].checked()
@@ -286,15 +311,6 @@ def calibrate_subsets(
     for rows, fitted in zip(subsets, run_fits(physics, fits), strict=True):
         calibrations.append(_calibration(base, impacts[rows], frame[rows], fitted))
     return calibrations
-
-
-@dataclass(frozen=True)
-class _CalibrationPlan:
-    """Seed, number of posterior samples, and prior scales to choose from."""
-
-    seed: int
-    posterior_samples: int
-    prior_scales: tuple[PriorScales, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +336,7 @@ def _fit_posteriors(
     contact = contact_prior(scene, known)
     if not torch.equal(contact.std, priors[0].std):
         priors.append(contact)
-    anchors = yield from fit_constants(data, priors)
+    anchors = yield from fit_constants(data, priors, plan.near)
     plans = [PlannedFit(scales, 1, priors[0], anchors[0]) for scales in plan.prior_scales]
     for prior, anchor in zip(priors, anchors, strict=True):
         for noise in _NOISES:

@@ -5,7 +5,8 @@ Simulating, planning and exporting all begin with a run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -102,10 +103,13 @@ class CalibratedRun:
     Attributes:
         calibration: The calibration.
         slide: The slide model, or None.
+        metrics: How well it was found to predict, the content of metrics.json; empty for a run
+            that was not tested.
     """
 
     calibration: Calibration
     slide: SlideModel | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def scene(self) -> Scene:
@@ -123,14 +127,16 @@ class CalibratedRun:
 
         These are all fitted parameters, including the unidentifiable ones, because the values were
         fitted jointly. The exception is the ground's friction if it is unidentifiable: strikes
-        hardly depend on it but slides do, so the author's value is kept.
+        hardly depend on it but slides do, so the author's value is kept. One that the user gave is
+        written.
         """
         ground = ground_friction_index(self.scene)
         indices = []
         for i, estimate in enumerate(self.calibration.theta):
             known = estimate.status is EstimateStatus.KNOWN
             unidentified = estimate.status is EstimateStatus.UNIDENTIFIABLE
-            if not known and not (i == ground and unidentified):
+            given = known and i == ground and self.slide is not None
+            if given or not (known or (i == ground and unidentified)):
                 indices.append(i)
         return tuple(indices)
 
@@ -149,7 +155,7 @@ class CalibratedRun:
             The simulator.
         """
         defaults = {
-            "theta": self._theta_with_nominal_ground(),
+            "theta": self.simulated_theta(),
             "slide_model": self.slide,
             "known": self.calibration.scaling.median_extras(),
         }
@@ -161,7 +167,8 @@ class CalibratedRun:
         if self.slide is None:
             raise DataError(
                 "this run has no slide model, so it does not predict where bodies come to rest: "
-                "calibrate from trials that show the slides, with a plane as the ground"
+                "calibrate from trials that show the slides, or with --ground-friction, with a "
+                "plane as the ground"
             )
         return self._strike_table
 
@@ -227,8 +234,11 @@ class CalibratedRun:
         # Rounding in the logarithmic scale may end slightly beyond the range.
         return np.clip(samples, [p.low for p in params], [p.high for p in params])
 
-    def _theta_with_nominal_ground(self) -> np.ndarray:
-        """Theta (p,) with nominal ground parameters, and the ground friction of the slides."""
+    def simulated_theta(self) -> np.ndarray:
+        """Theta (p,) of the hybrid simulator: identified, but nominal where the ground is meant.
+
+        The ground's friction is that of the slides, if there is a slide model.
+        """
         theta = self.theta
         friction = ground_friction_index(self.scene)
         for i in ground_indices(self.scene):

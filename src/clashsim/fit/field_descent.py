@@ -9,10 +9,10 @@ regularises every direction.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,7 +33,9 @@ _MIN_WEIGHT = 0.01  # of an impact, so that the fit cannot dismiss most of them 
 _CONVERGED = 0.02
 _LINE_SEARCH = (1.0, 0.4, 0.15, 0.05)  # shares of a Gauss-Newton step, the longest first
 
-_FREE_STD = 2 * FIXED_STD  # parameters with a smaller prior standard deviation stay at its mean
+FREE_STD = 2 * FIXED_STD  # parameters with a smaller prior standard deviation stay at its mean
+# Variance of what was not measured, over the squared size of the outcome: it says nothing then.
+_UNMEASURED_VARIANCE = 1e4
 _MAX_ROWS = 8192  # that the physics is evaluated for at once, to bound the memory it takes
 
 
@@ -82,6 +84,8 @@ class FieldData:
         change: Observed change of twist over the approach speed (N, k).
         twist_before: Twist before over the approach speed, (N, k).
         context: The circumstances of the impacts.
+        unmeasured: Projections (N, k, k) onto the directions in which `change` was not measured;
+            None where all of it was.
     """
 
     physics: Physics
@@ -89,6 +93,7 @@ class FieldData:
     change: Tensor
     twist_before: Tensor
     context: Context
+    unmeasured: Tensor | None = None
 
     def evaluate(self, phi: Tensor) -> Tensor:
         """Change of twist over the approach speed (M, N, k) at parameters (M, N, p)."""
@@ -149,6 +154,18 @@ class _Linearised:
     other_factor: Tensor
 
 
+class _Improved(NamedTuple):
+    """Where Gauss-Newton has come to: dual coefficients (M, N, p), weights (M, N), costs (M,).
+
+    The evidence is that of the first member.
+    """
+
+    dual: Tensor
+    weight: Tensor
+    cost: Tensor
+    evidence: float
+
+
 @dataclass(frozen=True, eq=False)
 class FieldProblem:
     """The fit of M members to N impacts.
@@ -188,28 +205,55 @@ class FieldProblem:
         Each round lowers the weight of impacts that stay unexplained (Student-t noise), so that
         recording errors and double hits have little influence.
         """
+        found = yield from self._improve(dual, rounds)
+        at = yield from self._linearise(found.dual, found.weight)
+        return self._solution(found.dual, at, found.cost, found.evidence)
+
+    def search(self, dual: Tensor, *, rounds: int) -> Search:
+        """`descend`, where only the coefficients and costs at the end matter."""
+        found = yield from self._improve(dual, rounds)
+        return found.dual, found.cost
+
+    def _improve(
+        self, dual: Tensor, rounds: int
+    ) -> Generator[PhysicsRequest, PhysicsAnswer, _Improved]:
+        """Gauss-Newton from dual coefficients (M, N, p), for members that have not converged."""
         m, n, k = self.target.shape
         smooth, _ = self._kernels
+        dual = dual.clone()
         weight = torch.ones(m, n, dtype=torch.float64)
         evidence = -float("inf")
         cost = torch.full((m,), torch.inf, dtype=torch.float64)
+        members = torch.arange(m)
         for _ in range(rounds):
-            at = yield from self._linearise(dual, weight)
+            problem = self if len(members) == m else self._select(members)
+            at = yield from problem._linearise(dual[members], weight[members])
             factor = torch.linalg.cholesky(at.other + _outer(at.jacobian, smooth, self.std))
-            linear_target = self._linear_target(at)
-            alpha = torch.cholesky_solve(linear_target, factor).reshape(m, n, k)
-            evidence = _evidence(weight[0], linear_target[0], alpha[0], factor[0])
+            linear_target = problem._linear_target(at)
+            alpha = torch.cholesky_solve(linear_target, factor).reshape(-1, n, k)
+            if members[0] == 0:
+                evidence = _evidence(weight[0], linear_target[0], alpha[0], factor[0])
             proposed = torch.einsum("mnkp,mnk->mnp", at.jacobian, alpha)
-            last_cost = cost
-            dual, cost = yield from self._line_search(dual, proposed, at)
-            explained_by_noise = (self.scales.noise**2 / weight)[..., None] * alpha
+            last_cost = cost[members]
+            dual[members], new_cost = yield from problem._line_search(dual[members], proposed, at)
+            cost[members] = new_cost
+            explained_by_noise = (self.scales.noise**2 / weight[members])[..., None] * alpha
             misfit = explained_by_noise.square().sum(-1) / self.scales.noise**2
-            weight = (_DEGREES_OF_FREEDOM + k) / (_DEGREES_OF_FREEDOM + misfit)
-            weight = weight.clamp_min(_MIN_WEIGHT)
-            if ((last_cost - cost).abs() <= _CONVERGED * (1 + cost)).all():
+            lowered = (_DEGREES_OF_FREEDOM + k) / (_DEGREES_OF_FREEDOM + misfit)
+            weight[members] = lowered.clamp_min(_MIN_WEIGHT)
+            members = members[(last_cost - new_cost).abs() > _CONVERGED * (1 + new_cost)]
+            if len(members) == 0:
                 break
-        at = yield from self._linearise(dual, weight)
-        return self._solution(dual, at, cost, evidence)
+        return _Improved(dual, weight, cost, evidence)
+
+    def _select(self, members: Tensor) -> FieldProblem:
+        """The problem of some of the members, by their indices."""
+        return replace(
+            self,
+            target=self.target[members],
+            mean=self.mean[members],
+            ratio=self.ratio[members],
+        )
 
     def _solution(
         self, dual: Tensor, at: _Linearised, cost: Tensor, evidence: float
@@ -225,7 +269,7 @@ class FieldProblem:
         explained = (first_jacobian * torch.cholesky_solve(first_jacobian, whole_factor)).sum(0)
         variance = self.std.square() - self.std.pow(4) * explained
         linear_target = self._linear_target(at)[0]
-        loo_error, loo_median = _leave_one_out(whole_factor, linear_target, k)
+        loo_error, loo_median = _leave_one_out(whole_factor, linear_target, k, self.data.unmeasured)
         return FieldSolution(
             dual=dual,
             phi=at.phi,
@@ -245,7 +289,7 @@ class FieldProblem:
         """The problem at dual coefficients (M, N, p), with weights (M, N) of the impacts."""
         smooth, scatter = self._kernels
         phi = self.mean[:, None] + apply_kernel(smooth, self.std, dual)
-        value, jacobian = yield PhysicsRequest(self.data.rows, phi, self.std > _FREE_STD)
+        value, jacobian = yield PhysicsRequest(self.data.rows, phi, self.std > FREE_STD)
         assert jacobian is not None
         value = value / self.size[:, None]
         jacobian = jacobian / self.size[:, None, None]
@@ -258,6 +302,8 @@ class FieldProblem:
             self.scales.noise**2 / weight,
             jacobian.shape[2],
         )
+        if self.data.unmeasured is not None:
+            _add_to_blocks(other, _UNMEASURED_VARIANCE * self.data.unmeasured)
         return _Linearised(
             phi=phi,
             jacobian=jacobian,
@@ -321,13 +367,15 @@ class FieldProblem:
         return 0.5 * white.square().sum((1, 2)) + 0.5 * (dual * move).sum((1, 2))
 
 
-# A descent asks for the physics and is sent the answer, until it returns where it ended.
+# A descent asks for the physics and is sent the answer, until it returns where it ended; a search
+# returns only the coefficients and costs there.
 Descent = Generator[PhysicsRequest, PhysicsAnswer, FieldSolution]
-
+Search = Generator[PhysicsRequest, PhysicsAnswer, tuple[Tensor, Tensor]]
+_AnyDescent = Generator[PhysicsRequest, PhysicsAnswer, Any]
 
 # A fit asks for descents and is sent where they ended, until it returns its result.
 Result = TypeVar("Result")
-Fit = Generator[Sequence[Descent], list[FieldSolution], Result]
+Fit = Generator[Sequence[_AnyDescent], list[Any], Result]
 
 
 def run_fits(physics: Physics, fits: Sequence[Fit[Result]]) -> list[Result]:
@@ -354,7 +402,7 @@ def run_fits(physics: Physics, fits: Sequence[Fit[Result]]) -> list[Result]:
     return [results[i] for i in range(len(fits))]
 
 
-def _run_together(physics: Physics, descents: Sequence[Descent]) -> list[FieldSolution]:
+def _run_together(physics: Physics, descents: Sequence[_AnyDescent]) -> list[Any]:
     """Run several descents in lockstep.
 
     A call of the physics takes hardly longer for many members than for one, so the requests of all
@@ -367,7 +415,7 @@ def _run_together(physics: Physics, descents: Sequence[Descent]) -> list[FieldSo
     Returns:
         Where each ended.
     """
-    solutions: dict[int, FieldSolution] = {}
+    solutions: dict[int, Any] = {}
     requests = {i: next(descent) for i, descent in enumerate(descents)}
     while requests:
         for with_jacobian in (True, False):
@@ -451,7 +499,9 @@ def _evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> 
     return float((outliers - fit - factor.diagonal().log().sum()).item())
 
 
-def _leave_one_out(factor: Tensor, target: Tensor, k: int) -> tuple[float, float]:
+def _leave_one_out(
+    factor: Tensor, target: Tensor, k: int, unmeasured: Tensor | None
+) -> tuple[float, float]:
     """Mean squared standardised error of leaving each impact out in turn, and its median size.
 
     They are exact for the linearised model.
@@ -460,6 +510,7 @@ def _leave_one_out(factor: Tensor, target: Tensor, k: int) -> tuple[float, float
         factor: Cholesky factor (n k, n k) of the observations' covariance.
         target: Observations (n k, 1) as differences from the prior mean.
         k: Numbers per impact.
+        unmeasured: As in `FieldData`.
     """
     inverse = torch.cholesky_inverse(factor)
     n = len(target) // k
@@ -467,6 +518,8 @@ def _leave_one_out(factor: Tensor, target: Tensor, k: int) -> tuple[float, float
     # (n, k, k): inverse covariances of each impact given all others.
     blocks = inverse.reshape(n, k, n, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
     error = torch.linalg.solve(blocks, alpha)
+    if unmeasured is not None:
+        error = error - unmeasured @ error
     return float((alpha * error).mean()), float(error.norm(dim=(1, 2)).median())
 
 
@@ -505,3 +558,10 @@ def _other_covariance(scatter: Tensor | None, of_residual: Tensor, noise: Tensor
         out = out + scatter
     out.diagonal(dim1=1, dim2=2).add_(noise.repeat_interleave(k, 1) + 1e-10)
     return out
+
+
+def _add_to_blocks(covariance: Tensor, blocks: Tensor) -> None:
+    """Add blocks (N, k, k) of single impacts to covariances (M, N k, N k), in place."""
+    n, k, _ = blocks.shape
+    by_impact = covariance.view(-1, n, k, n, k)
+    by_impact.diagonal(dim1=1, dim2=3).add_(blocks.permute(1, 2, 0))

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from clashsim.fit.field_descent import (
+    FREE_STD,
     Descent,
     FieldData,
     FieldProblem,
@@ -113,7 +114,7 @@ class Posterior:
 
 
 @dataclass(frozen=True, eq=False)
-class Anchor:
+class FittedConstants:
     """The most probable constant parameters of N impacts.
 
     Attributes:
@@ -125,7 +126,9 @@ class Anchor:
     sizes: Tensor
 
 
-def fit_constants(data: FieldData, priors: Sequence[ThetaPrior]) -> Fit[list[Anchor]]:
+def fit_constants(
+    data: FieldData, priors: Sequence[ThetaPrior], near: Tensor | None = None
+) -> Fit[list[FittedConstants]]:
     """The most probable constant parameters for each prior, by descents from several starts.
 
     The first start is the prior's mean, the others are drawn from the prior.
@@ -133,29 +136,31 @@ def fit_constants(data: FieldData, priors: Sequence[ThetaPrior]) -> Fit[list[Anc
     Args:
         data: The impacts.
         priors: Of the parameters.
+        near: Constants (p,) on the unit scale, as differences from nominal values, of a fit to
+            nearly the same impacts: the only start besides the prior's mean.
 
     Returns:
         The constants for each prior.
     """
     n = len(data.change)
-    begins = [_random_starts(prior, n) for prior in priors]
-    solutions = yield [
-        _constants_problem(data, prior, len(begin)).descend(begin, rounds=_FIRST_ROUNDS)
+    begins = [_starts(prior, n, near) for prior in priors]
+    ends = yield [
+        _constants_problem(data, prior, len(begin)).search(begin, rounds=_FIRST_ROUNDS)
         for prior, begin in zip(priors, begins, strict=True)
     ]
     # Only the most promising starts are followed to their end.
     descents = []
-    for prior, solution in zip(priors, solutions, strict=True):
-        best = solution.cost.argsort()[:_FOLLOWED_STARTS]
+    for prior, (dual, cost) in zip(priors, ends, strict=True):
+        best = cost.argsort()[:_FOLLOWED_STARTS]
         problem = _constants_problem(data, prior, len(best))
-        descents.append(problem.descend(solution.dual[best], rounds=_CONSTANTS_ROUNDS))
+        descents.append(problem.descend(dual[best], rounds=_CONSTANTS_ROUNDS))
     solutions = yield descents
     size, _ = _relative(data)
     anchors = []
     for solution in solutions:
         best_start = int(solution.cost.argmin())
         predicted = solution.outcome_shape[best_start] * size[:, None]
-        anchors.append(Anchor(solution.phi[best_start, 0], _size(predicted)))
+        anchors.append(FittedConstants(solution.phi[best_start, 0], _size(predicted)))
     return anchors
 
 
@@ -173,11 +178,15 @@ def _constants_problem(data: FieldData, prior: ThetaPrior, m: int) -> FieldProbl
     )
 
 
-def _random_starts(prior: ThetaPrior, n: int) -> Tensor:
-    """Dual coefficients (M, n, p) of starts: the prior's mean, and draws from it."""
-    generator = torch.Generator().manual_seed(0)
-    shape = (_CONSTANTS_STARTS, len(prior.std))
-    departures = torch.randn(shape, generator=generator, dtype=torch.float64)
+def _starts(prior: ThetaPrior, n: int, near: Tensor | None) -> Tensor:
+    """Dual coefficients (M, n, p) of starts: the prior's mean, and draws from it or `near`."""
+    if near is None:
+        generator = torch.Generator().manual_seed(0)
+        shape = (_CONSTANTS_STARTS, len(prior.std))
+        departures = torch.randn(shape, generator=generator, dtype=torch.float64)
+    else:
+        departure = torch.where(prior.std > FREE_STD, (near - prior.mean) / prior.std, 0.0)
+        departures = departure.expand(2, -1).clone()
     departures[0] = 0.0
     # All impacts have the same parameters here, so each has an equal part in the departure.
     return (departures / (n * prior.std))[:, None].expand(-1, n, -1)
@@ -198,7 +207,7 @@ class PlannedFit:
     scales: PriorScales
     samples: int
     prior: ThetaPrior
-    anchor: Anchor
+    anchor: FittedConstants
     begin: Tensor | None = None
 
 

@@ -78,7 +78,7 @@ class IdentificationProblem:
         k = self.after.shape[1]
         num_linear = k // 2 + k % 2
         weight = np.r_[np.ones(num_linear), np.full(k // 2, self.gyration)]  # (v, gyration * w)
-        size = np.linalg.norm(self.after * weight, axis=1, keepdims=True)
+        size = np.linalg.norm(np.nan_to_num(self.after) * weight, axis=1, keepdims=True)
         return weight / np.maximum(size, _MIN_SIZE)
 
     @property
@@ -122,6 +122,18 @@ class IdentificationProblem:
         unit = to_unit(self.params, theta[list(self.free)])
         return self.simulate(unit[None], np.arange(len(self.before)))[0]
 
+    def miss(self, after: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Errors (m, n, k) of simulated twists, relative to the size of the recorded ones.
+
+        Zero for components that were not measured.
+
+        Args:
+            after: Simulated twists (m, n, k).
+            rows: Indices (n,) of the impacts that were simulated.
+        """
+        recorded = self.after[rows]
+        return np.where(np.isnan(recorded), 0.0, after - recorded) * self.scale[rows]
+
     def residual(self, after: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Capped residuals of simulated twists.
 
@@ -132,7 +144,7 @@ class IdentificationProblem:
         Returns:
             (m, n, k); their squares sum to r^2 / (1 + r^2) in each impact.
         """
-        relative = (after - self.after[rows]) * self.scale[rows]
+        relative = self.miss(after, rows)
         clipped = np.clip(relative, -_MAX_ERROR, _MAX_ERROR)
         relative = np.where(np.isfinite(relative), clipped, _MAX_ERROR)
         return relative / np.sqrt(1 + (relative**2).sum(-1, keepdims=True))

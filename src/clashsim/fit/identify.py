@@ -293,7 +293,7 @@ def _by_mjx(
     impacts = MjxImpactJacobian.of(problem.scene, problem.free)
     before = problem.before[rows]
     theta = problem.theta[rows]
-    scale = problem.scale[rows]
+    counted = np.where(np.isnan(problem.after[rows]), 0.0, problem.scale[rows])
     evaluations = 0
 
     def evaluate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -301,8 +301,8 @@ def _by_mjx(
         nonlocal evaluations
         after, jacobian = impacts(before, theta, points, steps=steps)
         evaluations += len(points) * len(rows)
-        relative = (after - problem.after[rows]) * scale
-        residual, jacobian = cap_residuals(relative, jacobian * scale[..., None])
+        relative = problem.miss(after, rows)
+        residual, jacobian = cap_residuals(relative, jacobian * counted[..., None])
         m, q = points.shape
         root = np.sqrt(len(rows))
         return residual.reshape(m, -1) / root, jacobian.reshape(m, -1, q) / root

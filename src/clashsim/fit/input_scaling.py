@@ -11,6 +11,7 @@ from torch import Tensor
 
 from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.errors import DataError
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.params import to_unit
 from clashsim.fit.base import BaseModel
 from clashsim.fit.circumstances import circumstances
@@ -107,13 +108,35 @@ class InputScaling:
         for columns, centre, width in zip(raw, self.centres, self.widths, strict=True):
             groups.append(torch.as_tensor((columns - centre) / width).clamp(-_CLIP, _CLIP))
         twist_before = torch.as_tensor(frame.twist_before / frame.speed[:, None])
+        unmeasured = None
         if after is None:
             change = torch.zeros_like(twist_before)
         else:
-            change = torch.as_tensor(frame.encode(after))
+            change, unmeasured = _outcomes(frame, after)
         context = Context(tuple(groups), torch.cat(groups, 1))
         physics, rows = shared or (physics_of(base, frame, known), np.arange(len(frame.speed)))
-        return FieldData(physics, torch.as_tensor(rows), change, twist_before, context)
+        return FieldData(physics, torch.as_tensor(rows), change, twist_before, context, unmeasured)
+
+
+def _outcomes(frame: ContactFrame, after: np.ndarray) -> tuple[Tensor, Tensor | None]:
+    """Changes of twist (N, k), and the directions in which they were not measured, if any.
+
+    Args:
+        frame: The impacts in their contact frames.
+        after: Twists after impact (N, k); NaN for components that were not measured. In the changes
+            these are as before the impact.
+
+    Returns:
+        The changes, and projections (N, k, k) onto the directions in which they are unknown.
+    """
+    missing = np.isnan(after)
+    filled = np.where(missing, MotionBefore.of(frame.before).struck.twist, after)
+    change = torch.as_tensor(frame.encode(filled))
+    if not missing.any():
+        return change, None
+    # Columns: by how much the twist in the contact's axes changes with each component.
+    directions = torch.as_tensor(frame.axes * missing[:, None, :])
+    return change, directions @ torch.linalg.pinv(directions)
 
 
 def _groups(

@@ -77,7 +77,7 @@ class LocalCorrection:
 
     @staticmethod
     def of(scene: Scene, frame: ContactFrame, impacts: Impacts) -> LocalCorrection | None:
-        """Fit the correction; None if there are too few impacts or none of their inputs varies.
+        """Fit the correction; None if impacts are too few or partly measured, or no input varies.
 
         Args:
             scene: The scene.
@@ -85,7 +85,7 @@ class LocalCorrection:
             impacts: The recorded impacts.
         """
         inputs = RegressionInputs.of(scene, frame, impacts)
-        if len(impacts) < _MIN_IMPACTS or not inputs.live:
+        if len(impacts) < _MIN_IMPACTS or not inputs.live or not impacts.measured.all():
             return None
         x = inputs(scene, frame, impacts)
         change = frame.encode(impacts.after)  # of the twist, over the approach speed

@@ -66,6 +66,13 @@ class Metrics(TypedDict, total=False):
     slide: Sentence
 
 
+class PairsNote(TypedDict):
+    """Content of pairs.json: names of the pairs of a run, and sentences on all of them."""
+
+    pairs: list[str]
+    notes: list[str]
+
+
 class SlideEstimate(TypedDict):
     """One value of a slide model."""
 

@@ -25,10 +25,12 @@ from clashsim.data.impact_files import to_bytes
 from clashsim.fit.calibrate import Calibration
 from clashsim.fit.calibrated_run import CalibratedRun
 from clashsim.fit.calibration_file import Tensors, pack, unpack
-from clashsim.fit.notes import SlideNote, check_notes, conform
+from clashsim.fit.notes import PairsNote, SlideNote, check_notes, conform
 from clashsim.slides.identify import SlideFit
 from clashsim.slides.law import SlideModel
 
+PAIRS_FILE = "pairs.json"  # in the folder of a run with several pairs; lists them
+_PAIRS_FOLDER = "pairs"
 _OUTSIDE = "outside"  # folder for assets whose paths in the scene lead outside its own folder
 _MAX_REASON = 120  # characters of an exception's text in a message
 # Exceptions that reading a file with unexpected content may raise.
@@ -60,6 +62,19 @@ class RunRecord:
     pages: Mapping[str, bytes] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class ListedPairs:
+    """The pairs of a run.
+
+    Attributes:
+        folders: Path of the run folder of each pair in that of the run, by the pair's name.
+        notes: Sentences on all pairs.
+    """
+
+    folders: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
 def save_run(
     path: Path | str,
     calibration: Calibration,
@@ -77,6 +92,17 @@ def save_run(
         record: Options, metrics, data and pages.
         overwrite: Whether an existing run is replaced.
     """
+    files = run_files(calibration, slide=slide, record=record)
+    write_folder(Path(path), files, overwrite=overwrite)
+
+
+def run_files(
+    calibration: Calibration,
+    *,
+    slide: SlideFit | SlideModel | None = None,
+    record: RunRecord = RunRecord(),
+) -> dict[str, bytes]:
+    """The files of a run folder by name, without its manifest; arguments as for `save_run`."""
     tensors: Tensors = {}
     model = pack(calibration, "model", tensors)
     theta = model.pop("theta")
@@ -100,12 +126,11 @@ def save_run(
         files["slide.json"] = dumps(slide.content())
     for name, content in assets.items():
         files[_asset_path(name)] = content
-    files |= record.pages
-    write_folder(Path(path), files, overwrite=overwrite)
+    return {**files, **record.pages}
 
 
 def load(path: Path | str) -> CalibratedRun:
-    """Read a run folder; its predictions are bit-identical to those of the saved run.
+    """Read the run folder of one pair; its predictions are bit-identical to those of the saved run.
 
     Args:
         path: The folder.
@@ -113,7 +138,16 @@ def load(path: Path | str) -> CalibratedRun:
     Returns:
         The run. Runs without slides have no slide model.
     """
-    files = read_folder(Path(path))
+    return run_of_files(_read_one_pair(Path(path)), path)
+
+
+def run_of_files(files: Mapping[str, bytes], path: Path | str) -> CalibratedRun:
+    """The run that `run_files` made files of.
+
+    Args:
+        files: The files by name.
+        path: Their folder, for messages.
+    """
     try:
         tensors = tensor_file.load(files["weights.safetensors"])
         scene: Any = loads(files, "scene.json")
@@ -126,7 +160,8 @@ def load(path: Path | str) -> CalibratedRun:
         _check_calibration(calibration)
         loaded_scene = calibration.base.scene
         check_scene(loaded_scene.xml, loaded_scene.assets, loaded_scene.name)
-        return CalibratedRun(calibration, _slide_model(files))
+        metrics: Any = loads(files, "metrics.json")
+        return CalibratedRun(calibration, _slide_model(files), metrics)
     except ClashError:
         raise
     except _MISFITS as error:
@@ -135,6 +170,31 @@ def load(path: Path | str) -> CalibratedRun:
             f"the run {str(path)!r} does not fit this version of clashsim "
             f"({type(error).__name__}: {reason}): calibrate again"
         ) from None
+
+
+def pair_folder(name: str) -> str:
+    """Path of a pair's run folder in that of a run of several pairs."""
+    return f"{_PAIRS_FOLDER}/{name}"
+
+
+def read_pairs_file(files: Mapping[str, bytes]) -> ListedPairs:
+    """Read the list of pairs of a run.
+
+    Args:
+        files: The files of the run folder by name.
+
+    Returns:
+        The list; an empty one for a run of one pair.
+
+    Raises:
+        RunError: The list is damaged.
+    """
+    if PAIRS_FILE not in files:
+        return ListedPairs({}, ())
+    content: Any = loads(files, PAIRS_FILE)
+    conform(content, PairsNote, "pairs")
+    folders = {name: pair_folder(name) for name in content["pairs"]}
+    return ListedPairs(folders, tuple(content["notes"]))
 
 
 def read_notes(path: Path | str) -> dict[str, Any]:
@@ -147,7 +207,7 @@ def read_notes(path: Path | str) -> dict[str, Any]:
         The notes of `clashsim.fit.notes.Notes`, and under "slide" the content of slide.json or
         None.
     """
-    files = read_folder(Path(path))
+    files = _read_one_pair(Path(path))
     names = ("metrics", "trials", "versions")
     notes: dict[str, Any] = {name: loads(files, f"{name}.json") for name in names}
     notes["slide"] = loads(files, "slide.json") if "slide.json" in files else None
@@ -163,6 +223,18 @@ def versions() -> dict[str, str]:
     for name in ("numpy", "scipy", "torch", "mujoco", "safetensors"):
         found[name] = importlib.metadata.version(name)
     return found
+
+
+def _read_one_pair(path: Path) -> dict[str, bytes]:
+    """Read the files of a run with one pair; raises a RunError where it has several."""
+    files = read_folder(path)
+    folders = [str(path / folder) for folder in read_pairs_file(files).folders.values()]
+    if not folders:
+        return files
+    raise RunError(
+        f"the run {str(path)!r} is of {len(folders)} pairs, and one is needed: "
+        f"give the folder of one of them, {' or '.join(folders)}"
+    )
 
 
 def _slide_model(files: Mapping[str, bytes]) -> SlideModel | None:

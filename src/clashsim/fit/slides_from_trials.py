@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clashsim.core.angles import wrap_angle
-from clashsim.core.errors import ClashError
+from clashsim.core.errors import ClashError, ParamError
 from clashsim.core.impacts import MotionBefore
 
 if TYPE_CHECKING:
@@ -94,6 +94,43 @@ def fit_slides_of_impacts(
             "degrees from where it predicts (mean)"
         )
     return fit, {"words": sentence} | tested
+
+
+def slides_of_given_friction(scene: Scene, friction: float) -> tuple[SlideFit, dict[str, Any]]:
+    """A slide model of a scene whose ground friction somebody gives.
+
+    Args:
+        scene: The scene.
+        friction: Coefficient of friction between struck body and ground.
+
+    Returns:
+        The model, and a dictionary with a sentence ("words").
+
+    Raises:
+        ParamError: The scene has no level plane on which a free body slides.
+    """
+    import mujoco
+
+    from clashsim.slides.given_friction import slides_with_friction
+    from clashsim.slides.support_patch import support_patch
+
+    gravity = level_gravity(scene)
+    if gravity is None or scene.ground is None or not scene.struck_body.free:
+        raise ParamError(
+            f"a ground friction of {friction:g} is given, but scene {scene.name!r} has no level "
+            "ground on which a free body slides: name one with --ground"
+        )
+    if int(scene.base.geom(scene.ground).type[0]) != int(mujoco.mjtGeom.mjGEOM_PLANE):
+        raise ParamError(
+            f"a ground friction of {friction:g} is given, but the ground {scene.ground!r} is not a "
+            "plane: make it one to predict where bodies come to rest"
+        )
+    fit = slides_with_friction(friction, support_patch(scene), gravity=gravity)
+    sentence = (
+        f"slide model from the given ground friction of {friction:g}; "
+        "slides were not recorded, so where bodies stop was not tested"
+    )
+    return fit, {"words": sentence}
 
 
 def _describe(fit: SlideFit, used: int, total: int) -> str:

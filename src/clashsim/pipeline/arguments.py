@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import mujoco
 import platformdirs
 
 from clashsim.core.errors import ParamError, SceneError
@@ -39,7 +40,29 @@ def load_scene(
     except UnicodeDecodeError:
         raise SceneError(f"scene file {source!r} is not text") from None
     _ = scene.slots  # compiles the scene and looks up every parameter
+    _refuse_unsupported(scene)
     return scene
+
+
+def _refuse_unsupported(scene: Scene) -> None:
+    """Raise a `SceneError` for a pair whose impacts cannot be calibrated."""
+    if scene.struck_body.fixed:
+        raise SceneError(
+            f"the struck geom {scene.struck!r} cannot move: give its body a free joint, slides or "
+            "hinges, or name a geom that moves with --struck"
+        )
+    for geom in {name for pair in scene.strike_geoms for name in pair}:
+        if int(scene.base.geom(geom).type[0]) == int(mujoco.mjtGeom.mjGEOM_HFIELD):
+            raise SceneError(
+                f"geom {geom!r} is a height field, to which MuJoCo measures no distance: "
+                "planes, boxes, spheres, capsules, cylinders, ellipsoids and meshes are supported"
+            )
+
+
+def has_settings(source: str) -> bool:
+    """Whether a scene is a shipped one or has a settings file."""
+    path = Path(source)
+    return not path.is_file() or path.with_suffix(".toml").exists()
 
 
 def without_chosen_ground(scene: Scene, source: str) -> Scene:
@@ -52,8 +75,7 @@ def without_chosen_ground(scene: Scene, source: str) -> Scene:
         scene: The scene.
         source: What it was loaded from.
     """
-    path = Path(source)
-    if scene.ground is None or not path.is_file() or path.with_suffix(".toml").exists():
+    if scene.ground is None or has_settings(source):
         return scene
     in_space = replace(scene, ground=None)
     return in_space.with_params(scene_params(in_space))

@@ -6,10 +6,8 @@ were not fitted, and a report.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,11 @@ import numpy as np
 
 from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.files import write_atomic
+from clashsim.core.impacts import BODY_COLUMNS
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
+from clashsim.core.strike_distribution import StrikeDistribution
+from clashsim.data.checks.findings import check_finding_names
 from clashsim.data.folders import check_output_folder
 from clashsim.data.mjcf import EditedMjcf
 from clashsim.evaluate.data_efficiency import measure_data_efficiency
@@ -26,22 +27,32 @@ from clashsim.evaluate.holdout import HeldOutPredictions, accuracies_by_model, p
 from clashsim.fit.base import BaseModel, distilled_model
 from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.calibrated_run import CalibratedRun, theta_in_ranges, with_ground_friction
+from clashsim.fit.pairs_folder import FittedRun
 from clashsim.fit.restitution import restitution_at_speeds
 from clashsim.fit.run_folder import RunRecord, load, save_run
 from clashsim.fit.settings import outside_strike_ranges
-from clashsim.fit.slides_from_trials import fit_slides_of_impacts
+from clashsim.fit.settings import ranges as recorded_ranges
+from clashsim.fit.slides_from_trials import fit_slides_of_impacts, slides_of_given_friction
 from clashsim.fit.solved_model import SolvedModel
 from clashsim.fit.threads import one_thread
 from clashsim.fit.transfer import with_prior_from
 from clashsim.pipeline.arguments import (
     check_not_negative,
     check_samples,
+    has_settings,
     load_scene,
     model_cache,
     without_chosen_ground,
 )
 from clashsim.pipeline.calibration_data import CalibrationData
-from clashsim.pipeline.recorded_impacts import read_recorded_impacts, split_impacts
+from clashsim.pipeline.durations import TESTS, Stopwatch, expected_seconds, say_nothing
+from clashsim.pipeline.pair_recordings import named_pairs
+from clashsim.pipeline.recorded_impacts import (
+    RecordedImpacts,
+    check_conventions,
+    read_recorded_impacts,
+    split_impacts,
+)
 from clashsim.pipeline.run_report import RunFindings, report_page
 from clashsim.slides.identify import SlideFit
 
@@ -65,11 +76,17 @@ class CalibrationConfig:
             5-fold cross-validation.
         known: Additional measured covariates that may explain differences between impacts: names of
             columns of the impacts file, or of numbers in the trials.
+        ground_friction: Coefficient of friction between struck body and ground, where slides were
+            not recorded but are to be predicted; None takes it from slides.
+        accept: Names of findings about a table of impacts that are accepted, such as "angle_unit".
         overwrite: Whether an existing run is replaced.
         write_mjcf: File to write the scene to with the identified values; None writes none.
         struck: Name of the struck geom, for an MJCF file without settings.
         striker: Name of the striking geom, for such a file.
         ground: Name of the geom on which the struck body slides, for such a file.
+        pairs: Pairs of bodies whose impacts are looked for in trials, as in "block:wall".
+        same_material: Of a recording of several pairs: whether what was identified for the pair
+            with the most impacts is the prior of the others.
         threads: Number of threads for sampling; 0 uses all cores.
     """
 
@@ -80,11 +97,15 @@ class CalibrationConfig:
     seed: int = 0
     hold_out: float = 0.0
     known: tuple[str, ...] = ()
+    ground_friction: float | None = None
+    accept: tuple[str, ...] = ()
     overwrite: bool = False
     write_mjcf: Path | None = None
     struck: str | None = None
     striker: str | None = None
     ground: str | None = None
+    pairs: tuple[str, ...] = ()
+    same_material: bool = False
     threads: int = 0
 
 
@@ -107,35 +128,13 @@ class CalibrationResult:
     mjcf: EditedMjcf | None = None
 
 
-@dataclass
-class Stopwatch:
-    """Wall-clock time of named steps.
-
-    Attributes:
-        seconds: Duration of each finished step, by name.
-    """
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def measure(self, step: str) -> Iterator[None]:
-        """Measure the wall-clock time of a step."""
-        start = time.perf_counter()
-        yield
-        self.seconds[step] = time.perf_counter() - start
-
-
-def _say_nothing(sentence: str) -> None:
-    """Ignore a sentence; the default of `notify`."""
-
-
 def calibrate_run(
     scene: str,
     recording: Path | str,
     out: Path | str,
     *,
     config: CalibrationConfig = CalibrationConfig(),
-    notify: Callable[[str], object] = _say_nothing,
+    notify: Callable[[str], object] = say_nothing,
     progress: Progress = quiet,
 ) -> CalibrationResult:
     """Calibrate a scene's collision model on recorded impacts, and write a run folder.
@@ -154,12 +153,8 @@ def calibrate_run(
     """
     recording = Path(recording)
     out = Path(out)
-    check_not_negative(seed=config.seed)
-    check_samples(config.samples)
-    if not 0 <= config.hold_out < 1:
-        raise ParamError(
-            f"the share to hold out must be at least 0 and below 1, got {config.hold_out}"
-        )
+    check_config(config)
+    config = _with_recorded_pair(config, recording)
     compiled = load_scene(scene, struck=config.struck, striker=config.striker, ground=config.ground)
     if config.from_run is not None:
         compiled = with_prior_from(compiled, load(config.from_run).calibration)
@@ -167,16 +162,70 @@ def calibrate_run(
     if config.ground is None and not recorded.impacts.planar:
         compiled = without_chosen_ground(compiled, scene)
     check_output_folder(out, overwrite=config.overwrite)
+    fitted = fit_recorded(
+        compiled,
+        recorded,
+        recording.name,
+        options=saved_options(scene, recording, out, config=config),
+        config=config,
+        notify=notify,
+        progress=progress,
+    )
+    result = _save(fitted, out, overwrite=config.overwrite)
+    if config.write_mjcf is None:
+        return result
+    return replace(result, mjcf=_write_mjcf(result, config.write_mjcf, config.overwrite))
+
+
+def check_config(config: CalibrationConfig) -> None:
+    """Raise a ParamError for options that no calibration can have."""
+    check_not_negative(seed=config.seed)
+    check_samples(config.samples)
+    check_finding_names(config.accept)
+    if not 0 <= config.hold_out < 1:
+        raise ParamError(
+            f"the share to hold out must be at least 0 and below 1, got {config.hold_out}"
+        )
+
+
+def fit_recorded(
+    compiled: Scene,
+    recorded: RecordedImpacts,
+    name: str,
+    *,
+    options: Mapping[str, Any],
+    config: CalibrationConfig,
+    notify: Callable[[str], object],
+    progress: Progress,
+) -> FittedRun:
+    """Calibrate one pair on recorded impacts, and test the result.
+
+    Args:
+        compiled: Scene of the pair.
+        recorded: The impacts.
+        name: Name of the data, as the report shows it.
+        options: Content of config.json: how the run was made.
+        config: How to calibrate.
+        notify: Called with sentences for the user.
+        progress: Shows how far sampling and distilling are.
+
+    Returns:
+        The run and what its folder holds.
+    """
+    if config.ground_friction is not None:
+        _check_ground_friction(compiled, recorded, config.ground_friction)
+    check_conventions(recorded, compiled, accept=config.accept, name=name, notify=notify)
     data = split_impacts(
         recorded,
         compiled,
         hold_out=config.hold_out,
         seed=config.seed,
-        name=recording.name,
+        name=name,
         notify=notify,
     )
+    compiled = with_recorded_strikes(compiled, str(options["scene"]), data)
     base: BaseModel = SolvedModel(compiled)
-    stopwatch = Stopwatch()
+    stopwatch = Stopwatch(notify)
     if config.refine:
         warning = outside_strike_ranges(compiled, recorded.impacts)
         if warning:
@@ -192,17 +241,22 @@ def calibrate_run(
             )
     # The matrices of a fit are small: with more threads torch waits longer than it computes.
     with one_thread():
-        result = fit_and_save(
-            base,
-            data,
-            out,
-            options=_saved_options(scene, recording, out, config),
-            overwrite=config.overwrite,
-            stopwatch=stopwatch,
-        )
-    if config.write_mjcf is None:
-        return result
-    return replace(result, mjcf=_write_mjcf(result, config.write_mjcf, config.overwrite))
+        return fit_and_judge(base, data, options=options, stopwatch=stopwatch)
+
+
+def with_recorded_strikes(scene: Scene, source: str, data: CalibrationData) -> Scene:
+    """The scene with the ranges of the recorded strikes, where nobody has given others.
+
+    Plans and the trust map are of strikes like the recorded ones then.
+
+    Args:
+        scene: The scene.
+        source: What it was loaded from.
+        data: The impacts.
+    """
+    if scene.plane is None or scene.ground is None or has_settings(source):
+        return scene
+    return replace(scene, strikes=StrikeDistribution(**recorded_ranges(scene, data.fitted)))
 
 
 def fit_and_save(
@@ -224,17 +278,35 @@ def fit_and_save(
         options: Content of config.json: how the run was made. Its "seed" seeds fitting and testing.
         overwrite: Whether an existing run is replaced.
         baselines: Predictions of other methods, by name: twists (N, k) after the held-out impacts.
-        stopwatch: Durations of earlier steps; those of this function are added.
+        stopwatch: Durations of earlier steps; those of this function are added. It says how long
+            they take.
 
     Returns:
         The run, its metrics and its slide model.
     """
+    fitted = fit_and_judge(base, data, options=options, baselines=baselines, stopwatch=stopwatch)
+    return _save(fitted, out, overwrite=overwrite)
+
+
+def fit_and_judge(
+    base: BaseModel,
+    data: CalibrationData,
+    *,
+    options: Mapping[str, Any],
+    baselines: Mapping[str, np.ndarray] | None = None,
+    stopwatch: Stopwatch | None = None,
+) -> FittedRun:
+    """Calibrate a base model on data and test it; arguments as for `fit_and_save`."""
     seed = int(options["seed"])
     stopwatch = stopwatch or Stopwatch()
     with stopwatch.measure("slide model"):
-        slide, slide_notes = _fit_slides(base.scene, data)
+        slide, slide_notes = _fit_slides(base.scene, data, options.get("ground_friction"))
+    stopwatch.expect("fitting and testing", expected_seconds(base, data.fitted_frame))
     with stopwatch.measure("calibration"):
         calibration = calibrate(base, data.fitted, seed=seed, frame=data.fitted_frame)
+    stopwatch.expect(
+        "testing on impacts that were not fitted", TESTS * stopwatch.seconds["calibration"]
+    )
     with stopwatch.measure("judging"):
         judged = predict_held_out(
             calibration, data.fitted, data.held_out, seed=seed, frame=data.held_out_frame
@@ -252,30 +324,89 @@ def fit_and_save(
         metrics["slide"] = slide_notes
     findings = RunFindings(calibration, data, judged, slide, efficiency, metrics, stopwatch.seconds)
     page = report_page(findings, seed=seed)
+    record = RunRecord(
+        config=options,
+        metrics=metrics,
+        trials={data.name: data.fitted},
+        pages={"report.html": page.encode()},
+    )
+    run = CalibratedRun(calibration, None if slide is None else slide.model, metrics)
+    return FittedRun(run, slide, record)
+
+
+def _save(fitted: FittedRun, out: Path, *, overwrite: bool) -> CalibrationResult:
+    """Write a run folder."""
     save_run(
         out,
-        calibration,
-        slide=slide,
-        record=RunRecord(
-            config=options,
-            metrics=metrics,
-            trials={data.name: data.fitted},
-            pages={"report.html": page.encode()},
-        ),
+        fitted.run.calibration,
+        slide=fitted.slide,
+        record=fitted.record,
         overwrite=overwrite,
     )
+    return result_of(fitted, out)
+
+
+def result_of(fitted: FittedRun, folder: Path) -> CalibrationResult:
+    """The result of a calibration whose run folder was written."""
     return CalibrationResult(
-        run=CalibratedRun(calibration, None if slide is None else slide.model),
-        folder=out,
-        metrics=metrics,
-        slide=None if slide is None else slide.content(),
+        run=fitted.run,
+        folder=folder,
+        metrics=fitted.record.metrics,
+        slide=None if fitted.slide is None else fitted.slide.content(),
     )
 
 
-def _fit_slides(scene: Scene, data: CalibrationData) -> tuple[SlideFit | None, dict[str, Any]]:
-    """A slide model if whole trials were recorded, and its entry of metrics.json."""
+def _with_recorded_pair(config: CalibrationConfig, recording: Path) -> CalibrationConfig:
+    """A configuration with the pair that the recording names, if it names one."""
+    pairs = named_pairs(recording, config.pairs)
+    if len(pairs) < 2 and config.same_material:
+        raise ParamError(
+            f"--same-material is for several pairs, and {recording.name!r} does not name several"
+        )
+    if not pairs:
+        return config
+    if len(pairs) > 1:
+        listed = ", ".join(" and ".join(pair) for pair in pairs)
+        raise ParamError(
+            f"{recording.name!r} has impacts of {len(pairs)} pairs ({listed}): "
+            "calibrate them with clashsim.calibrate_pairs"
+        )
+    refuse_names(config, recording)
+    return replace(config, struck=pairs[0][0], striker=pairs[0][1])
+
+
+def refuse_names(config: CalibrationConfig, recording: Path) -> None:
+    """Raise a ParamError where options name the bodies that a recording names already."""
+    if config.struck is not None or config.striker is not None:
+        raise ParamError(
+            "the bodies of each impact follow from --pairs, or from the columns "
+            f"{' and '.join(BODY_COLUMNS)} of {recording.name!r}: leave out --struck and --striker"
+        )
+
+
+def _check_ground_friction(scene: Scene, recorded: RecordedImpacts, friction: float) -> None:
+    """Raise a `ParamError`, before any work, where a given ground friction is of no use."""
+    if recorded.trials is not None:
+        raise ParamError(
+            f"a ground friction of {friction:g} is given, but it is identified from the slides of "
+            "these trials: leave out --ground-friction"
+        )
+    if not recorded.impacts.planar:
+        raise ParamError(
+            f"a ground friction of {friction:g} is given, but the impacts were recorded in space: "
+            "sliding is predicted for impacts in a plane (x, y, yaw, ...)"
+        )
+    slides_of_given_friction(scene, friction)
+
+
+def _fit_slides(
+    scene: Scene, data: CalibrationData, ground_friction: float | None
+) -> tuple[SlideFit | None, dict[str, Any]]:
+    """A slide model from recorded slides or a given friction, and its entry of metrics.json."""
     if data.segmented is None:
-        return None, {}
+        if ground_friction is None:
+            return None, {}
+        return slides_of_given_friction(scene, ground_friction)
     return fit_slides_of_impacts(scene, data.segmented.fitted, data.segmented.held_out)
 
 
@@ -301,8 +432,8 @@ def _metrics(
     return metrics
 
 
-def _saved_options(
-    scene: str, recording: Path, out: Path, config: CalibrationConfig
+def saved_options(
+    scene: str, recording: Path, out: Path, *, config: CalibrationConfig
 ) -> dict[str, Any]:
     """Content of config.json: the options of a run."""
     return {
@@ -316,7 +447,11 @@ def _saved_options(
         "seed": config.seed,
         "hold_out": config.hold_out,
         "known": config.known,
+        "ground_friction": config.ground_friction,
+        "accept": config.accept,
         "overwrite": config.overwrite,
+        "pairs": config.pairs,
+        "same_material": config.same_material,
         "write_mjcf": None if config.write_mjcf is None else str(config.write_mjcf),
         "pair": {"struck": config.struck, "striker": config.striker, "ground": config.ground},
     }

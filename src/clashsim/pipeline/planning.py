@@ -19,7 +19,9 @@ from clashsim.core.outline import outline
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.data.folders import dumps, write_folder
+from clashsim.evaluate.conclusion import caution
 from clashsim.fit.calibrated_run import CalibratedRun
+from clashsim.fit.notes import Metrics, conform
 from clashsim.fit.run_folder import load
 from clashsim.nets.strike_table import StrikeTable
 from clashsim.pipeline.arguments import check_not_negative
@@ -134,7 +136,7 @@ def plan_run(
     found = search(table, task, config.planner)
     fidelity = table.fidelity
     return PlanResult(
-        plan=found,
+        plan=found.by_unreliable_model(_caution_of(calibrated)),
         scene=calibrated.scene,
         limits=config.limits,
         corner_strikes=tuple(strikes_at_corners(calibrated.scene, found)),
@@ -175,7 +177,8 @@ def plan_targets(
         for i, plans in map_items(executor, work, batches):
             plans_of_batch[i] = plans
             advance(len(plans))
-    return [found for plans in plans_of_batch for found in plans]
+    against = _caution_of(load(run))
+    return [found.by_unreliable_model(against) for plans in plans_of_batch for found in plans]
 
 
 def planning_task(scene: Scene, target: Pose, config: PlanConfig) -> PlanningTask:
@@ -266,6 +269,14 @@ class _BatchPlanner:
     def __call__(self, tasks: Sequence[PlanningTask]) -> list[Plan]:
         search = plan_fewest_strikes_batch if self.fewest else plan_batch
         return search(self.table, tasks, self.planner)
+
+
+def _caution_of(run: CalibratedRun) -> str | None:
+    """What was concluded against relying on a run; None where nothing was."""
+    if not run.metrics:
+        return None
+    conform(run.metrics, Metrics, "metrics")
+    return caution(run.metrics)
 
 
 def _load(run: Path | str | CalibratedRun) -> CalibratedRun:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from clashsim.core.contact_frame import ContactFrame, contact_frame
-from clashsim.core.contact_geometry import closing_speed
+from clashsim.core.contact_geometry import NearestPoints, closing_speed
 from clashsim.core.errors import DataError, ParamError
-from clashsim.core.impacts import Impacts, listed_rows
+from clashsim.core.impacts import Impacts, after_columns, listed_rows
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
+from clashsim.data.checks.findings import raise_if_serious
+from clashsim.data.checks.impact_conventions import check_impacts
 from clashsim.data.impact_files import read_impacts
 from clashsim.data.segmentation.result import MeasuredImpact
 from clashsim.pipeline.calibration_data import CalibrationData, SegmentedTrials
@@ -27,6 +29,8 @@ from clashsim.pipeline.recordings import (
     segmentation_summary,
 )
 
+_NEARLY_TOUCHING = 3e-3  # m between bodies of which recordings say that they touch
+
 
 @dataclass(frozen=True, eq=False)
 class RecordedImpacts:
@@ -37,12 +41,22 @@ class RecordedImpacts:
         trials: The trials in which they were found; None for a file of impacts.
         found: Each impact as measured in the trials, in the order of `impacts`.
         notes: Entries of metrics.json about the recording, by key.
+        rows: Number (N,) of each impact in the recording; None where none was left out.
     """
 
     impacts: Impacts
     trials: Trials | None = None
     found: tuple[MeasuredImpact, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
+    rows: np.ndarray | None = None
+
+    def listed(self, mask: np.ndarray) -> str:
+        """Name impacts (N,) by their numbers in the recording, as `listed_rows` does."""
+        if self.rows is None:
+            return listed_rows(mask)
+        in_recording = np.zeros(self.rows.max(initial=0) + 1, bool)
+        in_recording[self.rows[mask]] = True
+        return listed_rows(in_recording)
 
 
 def read_recorded_impacts(
@@ -62,10 +76,7 @@ def read_recorded_impacts(
     """
     if not holds_trials(path):
         columns = [*(param.name for param in scene.params), *known]
-        impacts, left_out = _without_unusable(read_impacts(path, known=columns))
-        for sentence in left_out:
-            notify(sentence)
-        return RecordedImpacts(impacts.checked(), notes={"left_out": left_out} if left_out else {})
+        return without_unusable(read_impacts(path, known=columns), notify)
     trials = read_recording(path)
     segmentation = find_impacts(trials, scene)
     impacts = impacts_with_known(segmentation, scene, known, trials).checked()
@@ -78,6 +89,42 @@ def read_recorded_impacts(
     if trials.notes:
         notes["import"] = list(trials.notes)
     return RecordedImpacts(impacts, trials, segmentation.found, notes)
+
+
+def check_conventions(
+    recorded: RecordedImpacts,
+    scene: Scene,
+    *,
+    accept: Sequence[str],
+    name: str,
+    notify: Callable[[str], object],
+) -> None:
+    """Refuse a table of impacts whose numbers probably mean something else.
+
+    Logs are checked when they are imported, so nothing is done for impacts found in trials.
+
+    Args:
+        recorded: The impacts.
+        scene: Scene of the collision.
+        accept: Names of findings that are accepted.
+        name: Name of the table, for messages.
+        notify: Called with a sentence on what may be wrong.
+
+    Raises:
+        DataError: Mechanics contradicts the impacts, but not if they mean something else.
+    """
+    if recorded.trials is not None:
+        return
+    findings = check_impacts(scene, recorded.impacts)
+    raise_if_serious(
+        findings,
+        accept,
+        data=f"the impacts in {name!r}",
+        remedy="if they are right nevertheless, --accept",
+    )
+    for found in findings:
+        if found.severity == "warn":
+            notify(f"check the impacts in {name!r}: {found}")
 
 
 def split_impacts(
@@ -133,8 +180,16 @@ def split_impacts(
     )
 
 
-def _without_unusable(impacts: Impacts) -> tuple[Impacts, list[str]]:
-    """Impacts that can be used, and a sentence for each reason why others cannot."""
+def without_unusable(impacts: Impacts, notify: Callable[[str], object]) -> RecordedImpacts:
+    """Leave out impacts that cannot be used.
+
+    Args:
+        impacts: The impacts of a file.
+        notify: Called with a sentence for each reason why impacts were left out.
+
+    Returns:
+        The impacts that can be used.
+    """
     unusable = impacts.unusable()
     sentences = [
         f"left out: {int(rows.sum())} of {len(impacts)} impacts, which {reason} "
@@ -142,9 +197,21 @@ def _without_unusable(impacts: Impacts) -> tuple[Impacts, list[str]]:
         for reason, rows in unusable.items()
     ]
     kept = ~np.any([np.zeros(len(impacts), bool), *unusable.values()], axis=0)
-    if not kept.any():  # then `checked` says why
-        return impacts, []
-    return impacts[np.flatnonzero(kept)], sentences
+    if not kept.any():
+        impacts.checked()  # says why
+    for sentence in sentences:
+        notify(sentence)
+    unmeasured = [
+        name
+        for name, values in zip(after_columns(impacts.planar), impacts.measured.T, strict=True)
+        if not values.any()
+    ]
+    if unmeasured:
+        verb = "was" if len(unmeasured) == 1 else "were"
+        notify(f"{', '.join(unmeasured)} {verb} not measured, and will not be judged")
+    rows = np.flatnonzero(kept)
+    notes = {"left_out": sentences} if sentences else {}
+    return RecordedImpacts(impacts[rows].checked(), notes=notes, rows=rows)
 
 
 def _usable(
@@ -156,18 +223,42 @@ def _usable(
     meets = frame.contact.touching & (closing_speed(frame.before, frame.contact) > 0)
     if meets.all():
         return recorded, frame
-    rows = np.flatnonzero(~meets)
-    sentence = (
-        f"left out: {len(rows)} of {len(impacts)} impacts, in which the bodies do not meet "
-        f"({listed_rows(~meets)})"
-    )
+    touches = ~meets & _nearly_touches(scene, impacts)
     if not meets.any():
-        raise DataError(
-            f"in none of the {len(impacts)} impacts do the bodies meet: "
-            "check poses, velocities, units and frames"
-        )
-    notify(sentence)
+        raise DataError(_why_none_meets(len(impacts), int(touches.sum())))
+    sentences = []
+    for rows, reason in (
+        (touches, "in which bodies that touch do not approach each other, as in lasting contact"),
+        (~meets & ~touches, "in which the bodies do not meet"),
+    ):
+        if rows.any():
+            sentences.append(
+                f"left out: {int(rows.sum())} of {len(impacts)} impacts, {reason} "
+                f"({recorded.listed(rows)})"
+            )
+    for sentence in sentences:
+        notify(sentence)
     kept = np.flatnonzero(meets)
     found = tuple(recorded.found[row] for row in kept) if recorded.found else ()
-    notes = {**recorded.notes, "left_out": [*recorded.notes.get("left_out", []), sentence]}
-    return replace(recorded, impacts=impacts[kept], found=found, notes=notes), frame[kept]
+    left_out = [*recorded.notes.get("left_out", []), *sentences]
+    notes = {**recorded.notes, "left_out": left_out}
+    numbers = None if recorded.rows is None else recorded.rows[kept]
+    usable = replace(recorded, impacts=impacts[kept], found=found, notes=notes, rows=numbers)
+    return usable, frame[kept]
+
+
+def _nearly_touches(scene: Scene, impacts: Impacts) -> np.ndarray:
+    """Whether bodies touch, or nearly, as they were recorded, (N,)."""
+    distance, _, _ = NearestPoints.of(scene, len(impacts)).in_world(impacts.before)
+    return distance < _NEARLY_TOUCHING
+
+
+def _why_none_meets(num_impacts: int, num_touching: int) -> str:
+    """A sentence for impacts none of which is one."""
+    found = f"in none of the {num_impacts} impacts do the bodies "
+    if num_touching > num_impacts / 2:
+        return (
+            f"{found}approach each other, though they touch in {num_touching}: give the twists "
+            "just before the first touch; pushes and other lasting contacts are not supported"
+        )
+    return f"{found}meet: check poses, velocities, units and frames"

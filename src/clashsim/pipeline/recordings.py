@@ -94,7 +94,8 @@ def read_recording(path: Path) -> Trials:
     if path.is_file() and path.suffix != ".safetensors":
         raise DataError(
             f"trials {path.name!r} must be a .safetensors file of clashsim import, or a .npz file "
-            "of clashsim record; logs are read with: clashsim import"
+            "of clashsim record; logs are read with: clashsim import; a table of impacts is given "
+            "to: clashsim calibrate"
         )
     return read_trials(path)
 

@@ -79,7 +79,7 @@ def report_page(findings: RunFindings, *, seed: int) -> str:
         estimates=calibration.theta,
         restitution=findings.metrics["restitution"],
         trust_map=trust_map,
-        predictions_per_second=trust_map.rate,
+        predictions_per_second=None if trust_map is None else trust_map.rate,
         data_efficiency=findings.efficiency,
         advice=advice_for_report(calibration, seed),
         notes=_notes(findings),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -108,6 +108,7 @@ class PlanStatus(StrEnum):
 
     FOUND = "found"
     OUT_OF_REACH = "out of reach"
+    UNRELIABLE = "unreliable"
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +122,7 @@ class Plan:
         predicted: Pose (K, 3) after each strike: x, y (m), yaw (rad) in the world.
         std: Standard deviation (3,) of the pose after the last strike: x, y (m), yaw (rad).
         cost: Loss of Eq. 5 (CLASH) at the pose after the last strike (m2).
-        status: Whether the target is reached.
+        status: Whether the target is reached, and by a model that can be relied on.
         reason: The status in one sentence.
         evaluations: Number of strike sequences that the search evaluated.
         leaves_reach: Whether the plan violates a limit of the arm.
@@ -142,6 +143,17 @@ class Plan:
     def starts(self) -> np.ndarray:
         """Pose of the body before each strike, (K, 3)."""
         return np.vstack([self.task.start, self.predicted[:-1]])
+
+    def by_unreliable_model(self, caution: str | None) -> Plan:
+        """The plan by a model of which a calibration concluded that it cannot be relied on.
+
+        Args:
+            caution: What was concluded; None where nothing speaks against the model.
+        """
+        if not caution or self.status is not PlanStatus.FOUND:
+            return self
+        reason = f"{self.reason}, by a model that cannot be relied on: {caution}"
+        return replace(self, status=PlanStatus.UNRELIABLE, reason=reason)
 
 
 def pose_error(pose: Any, target: Any) -> tuple[Any, Any]:

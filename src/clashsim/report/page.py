@@ -44,7 +44,7 @@ def report(content: ReportContent) -> str:
     sections.append(slide_section(content.slide_estimates, content.slide_units))
     sections.append(data_section(content))
     sections.append(timing_section(content))
-    return _fill_template(content.title, sections)
+    return fill_template(content.title, sections)
 
 
 def write_report(path: Path | str, content: ReportContent) -> None:
@@ -96,8 +96,16 @@ def _held_out_sections(content: ReportContent, compared: Comparison) -> list[Mar
     return sections
 
 
-def _fill_template(title: str, sections: Sequence[Markup | None]) -> str:
-    """The page's template with title and sections, and the hash of its script."""
+def fill_template(title: str, sections: Sequence[Markup | None]) -> str:
+    """A page of this project: the template with a title and sections.
+
+    Args:
+        title: Title of the page.
+        sections: What it shows, in order; None is left out.
+
+    Returns:
+        The HTML text.
+    """
     template = (resources.files("clashsim.report") / "page.html").read_text("utf-8")
     script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)
     assert script is not None

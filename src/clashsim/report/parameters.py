@@ -43,7 +43,7 @@ _BAR_MARGIN = 1
 
 
 def parameters_section(params: Sequence[Param], estimates: Sequence[Estimated]) -> Markup | None:
-    """A table with a row per parameter; None if there are no parameters.
+    """A table with a row per parameter, and what it means; None if there are no parameters.
 
     Args:
         params: Parameters of the scene.
@@ -51,6 +51,21 @@ def parameters_section(params: Sequence[Param], estimates: Sequence[Estimated]) 
     """
     if not params:
         return None
+    statuses = {str(estimate.status) for estimate in estimates}
+    meanings = []
+    for status, meaning in _STATUS_MEANINGS.items():
+        if status in statuses:
+            meanings += [tag("dt", _status_chip(status)), tag("dd", meaning)]
+    return section(
+        "Parameters",
+        parameters_table(params, estimates),
+        tag("dl", meanings, class_="meanings"),
+        tag("p", _PARAMETERS_HINT, class_="quiet"),
+    )
+
+
+def parameters_table(params: Sequence[Param], estimates: Sequence[Estimated]) -> Markup:
+    """A table with a row per parameter; arguments as for `parameters_section`."""
     columns = (
         ("parameter", None),
         ("identified", "num"),
@@ -61,18 +76,7 @@ def parameters_section(params: Sequence[Param], estimates: Sequence[Estimated]) 
     rows = []
     for param, estimate in zip(params, estimates, strict=True):
         rows.append(_parameter_row(param, estimate))
-    table = tag("table", _table_head(columns), tag("tbody", rows), class_="params")
-    statuses = {str(estimate.status) for estimate in estimates}
-    meanings = []
-    for status, meaning in _STATUS_MEANINGS.items():
-        if status in statuses:
-            meanings += [tag("dt", _status_chip(status)), tag("dd", meaning)]
-    return section(
-        "Parameters",
-        table,
-        tag("dl", meanings, class_="meanings"),
-        tag("p", _PARAMETERS_HINT, class_="quiet"),
-    )
+    return tag("table", _table_head(columns), tag("tbody", rows), class_="params")
 
 
 def _parameter_row(param: Param, estimate: Estimated) -> Markup:

@@ -118,8 +118,11 @@ def slide_table(content: Mapping[str, Any], units: Mapping[str, str]) -> Table:
         units: Units of the values, by name.
     """
     fit = content.get("fit", {"estimates": []})
-    num_slides = f", from {fit['slides']} slides" if "slides" in fit else ""
-    table = Table(title=f"Slide model{num_slides}", title_justify="left")
+    origin = ""
+    if "slides" in fit:
+        num_slides = fit["slides"]
+        origin = f", from {num_slides} slides" if num_slides else ", from the given friction"
+    table = Table(title=f"Slide model{origin}", title_justify="left")
     numeric = ("identified", "90 % interval")
     for name in ("value", "unit", *numeric, "status"):
         table.add_column(name, justify="right" if name in numeric else "left", overflow="fold")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -144,6 +145,7 @@ class PlanPanel:
         )
         if page.mode != "Plan":
             return
+        planned = replace(planned, plan=planned.plan.by_unreliable_model(session.caution))
         self.planned = planned
         expected = planned.expected
         stage.ghost("expected", expected.rest, COLOURS["hybrid"], opacity=0.15)

@@ -73,6 +73,7 @@ class ViewerSession:
             is none.
         policy: The policy to follow routes with.
         routes: Routes by name.
+        caution: What the calibration concluded against relying on the run; None where nothing was.
     """
 
     title: str
@@ -82,6 +83,7 @@ class ViewerSession:
     make_strike_table: Callable[[], StrikeModel]
     policy: PolicyLookup
     routes: Mapping[str, Route] = field(default_factory=dict)
+    caution: str | None = None
 
     @cached_property
     def strike_table(self) -> StrikeModel:

@@ -33,6 +33,7 @@ FINDING_NAMES = {
     "jump": "single frames lie elsewhere",
     "up_axis": "another axis points up",
     "mirrored": "an axis is mirrored",
+    "axes": "two axes are exchanged",
     "swapped": "two bodies change places",
     "no_orientation": "a body has no orientation",
 }
@@ -45,7 +46,7 @@ class Finding:
     Attributes:
         name: One of `FINDING_NAMES`.
         severity: "stop" for a finding that stops an import unless it is accepted by name.
-        trial: Name of the trial.
+        trial: Name of the trial; empty for a finding about a table of impacts.
         body: Name of the body; empty when the finding concerns the whole trial.
         rows: The first rows that the finding concerns, counted from 0 in the body's own log, or in
             the trial where it concerns two bodies.
@@ -61,12 +62,15 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """The trial, and the body where there is one."""
+        """The trial, and the body where there is one; empty for impacts, which have neither."""
+        if not self.trial:
+            return ""
         place = f"trial {self.trial!r}"
         return f"{place}, body {self.body!r}" if self.body else place
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.severity}): {self.where}: {self.message}"
+        place = f"{self.where}: " if self.where else ""
+        return f"{self.name} ({self.severity}): {place}{self.message}"
 
 
 def finding(
@@ -93,14 +97,30 @@ def check_finding_names(accept: Sequence[str]) -> None:
             )
 
 
-def raise_if_serious(findings: Sequence[Finding], accept: Sequence[str]) -> None:
-    """Raise a DataError for serious findings that were not accepted by name."""
+def raise_if_serious(
+    findings: Sequence[Finding],
+    accept: Sequence[str],
+    *,
+    data: str = "the logs",
+    remedy: str = "correct the mapping, or accept by name",
+) -> None:
+    """Raise a DataError for serious findings that were not accepted by name.
+
+    Args:
+        findings: All findings.
+        accept: Names of those that are accepted.
+        data: What was checked, for the message.
+        remedy: What to do, for the message; the names of the findings follow.
+    """
     serious = [f for f in findings if f.severity == "stop" and f.name not in accept]
     if not serious:
         return
-    messages = [f"{f.name} in {f.where}: {f.message}" for f in serious[:_MAX_SHOWN]]
+    messages = []
+    for found in serious[:_MAX_SHOWN]:
+        place = f" in {found.where}" if found.where else ""
+        messages.append(f"{found.name}{place}: {found.message}")
     if len(serious) > _MAX_SHOWN:
         messages.append(f"and {len(serious) - _MAX_SHOWN} more")
     names = ", ".join(sorted({f.name for f in serious}))
-    advice = f"correct the mapping, or accept by name: {names}"
-    raise DataError(f"the logs cannot be trusted as they are: {'; '.join(messages)} ({advice})")
+    advice = f"{remedy}: {names}"
+    raise DataError(f"{data} cannot be trusted as they are: {'; '.join(messages)} ({advice})")

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from clashsim.core.workers import default_threads
 from clashsim.sim.contact.compiled import compiled
 from clashsim.sim.contact.cone_solver import (
     DIM,
@@ -22,8 +23,10 @@ from clashsim.sim.contact.cone_solver import (
     LOCAL,
     REFERENCE,
     SCRATCH,
+    SIDE,
     WEIGHT,
     solve_contacts,
+    solve_single_contact,
 )
 from clashsim.sim.contact.problem import ContactProblem
 from clashsim.sim.mujoco.impacts import SETTLED, SETTLING_TIME, ImpactEnd
@@ -116,7 +119,7 @@ def solve_impacts(
             (twist_after, end),
         )
 
-    threads = min(threads or os.cpu_count() or 1, max(1, n // _ROWS_PER_THREAD))
+    threads = min(threads or default_threads(), max(1, n // _ROWS_PER_THREAD))
     if threads == 1:
         solve(0, n)
     else:
@@ -262,13 +265,20 @@ def _solve_one(
     size = columns[0] + columns[1]
     basis = start_basis.copy()
     rows = np.zeros((count, 4, size))
-    side = np.zeros((count, 4, 3))
+    side = np.zeros((count, 4, SIDE))
     span = np.zeros((count, 3), np.int64)
     for k in range(count):
         both = kinds[k, _AGAINST] < 2
         span[k, FIRST] = 0 if both or kinds[k, _CARRIER] == 0 else columns[0]
         span[k, LAST] = size if both or kinds[k, _CARRIER] == 1 else columns[0]
     x = np.zeros(size)
+    strike_dim = int(parameters[0, _DIMS])
+    single = (
+        np.zeros((1, 4, 4)),
+        np.zeros((1, 4, SIDE)),
+        np.array([[strike_dim, 0, strike_dim]]),
+        np.zeros(strike_dim),
+    )
     applied = np.zeros(size)
     scratch = np.zeros((SCRATCH + size, size))
     local = np.zeros((LOCAL, 4))
@@ -285,7 +295,8 @@ def _solve_one(
                 _rotate_inertia(b, (rotating[b], columns[b]), bodies, start_basis, basis)
         deepest = 1.0  # gap of the impact's deepest contact; positive where none touches
         closing = 0.0
-        any_contact = False
+        num_contacts = 0
+        touching = 0  # the last feature that touches
         for k in range(count):
             _place_feature(k, features, kinds, bodies, placed)
         for group in range(len(parameters)):
@@ -295,7 +306,8 @@ def _solve_one(
             span[k, DIM] = 0
             if gap >= 0.0:
                 continue
-            any_contact = True
+            num_contacts += 1
+            touching = k
             if features[k, _REACH] < np.inf and _is_beyond_reach(k, features, kinds, bodies):
                 return BEYOND_REACH
             group = kinds[k, _GROUP]
@@ -324,7 +336,10 @@ def _solve_one(
                 return _SETTLED
         elif approach >= 0.0:
             return _PARTED
-        if any_contact:
+        is_single = num_contacts == 1 and span[touching, DIM] == strike_dim < size
+        if is_single and span[touching, LAST] - span[touching, FIRST] == size:
+            solve_single_contact(touching, rows, side, x, single, scratch, local)
+        elif num_contacts > 0:
             solve_contacts(rows, side, span, x, scratch, local)
         else:
             x[:] = 0.0

@@ -15,16 +15,10 @@ import numpy as np
 from clashsim.core.contact_geometry import NearestPoints
 from clashsim.core.params import pair_rows
 from clashsim.core.scene import GROUND, STRIKE, Scene, model_field
-from clashsim.sim.contact.features import (
-    Features,
-    PosedGeom,
-    PosedPair,
-    ground_features,
-    near_features,
-    unit_vectors,
-)
+from clashsim.sim.contact.features import ground_features, near_features
 from clashsim.sim.contact.impact import BEYOND_REACH, solve_impacts
 from clashsim.sim.contact.pair_motion import Fields, MovingPair, PosedBody, is_covered
+from clashsim.sim.contact.posed import Features, PosedGeom, PosedPair, unit_vectors
 from clashsim.sim.contact.problem import (
     STRIKER,
     STRUCK,

@@ -6,13 +6,14 @@ solver, contact sensors that report when it touches, and two numbers of memory i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import mujoco
 import numpy as np
 
-from clashsim.core.contact_pairs import ensure_named_pair
+from clashsim.core.contact_pairs import ensure_named_pair, free_from_mocap
 from clashsim.core.errors import SceneError, did_you_mean
 from clashsim.core.protocols import ImpactModel, ThetaModel
 from clashsim.core.scene import Scene
@@ -31,6 +32,7 @@ class LearnedPair:
         model_scene: The scene in which the model was learned, where it is not the one that is
             simulated; origin and axes of either body must be the same in both scenes.
         theta: (p,), parameters of `model_scene`, for models that take them.
+        known: Values of parameters that were measured, by name, for models that take them.
     """
 
     struck: str
@@ -38,6 +40,7 @@ class LearnedPair:
     model: ImpactModel | ThetaModel
     model_scene: Scene | None = None
     theta: np.ndarray | None = None
+    known: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[int, int]:
@@ -84,6 +87,7 @@ def add_learned_pairs(
                     f"scene {scene.name!r} has no geom named {geom_name!r}; "
                     f"{did_you_mean(geom_name, geoms)}"
                 )
+        free_from_mocap(spec, (pair.struck, pair.striker))
         name = _existing_pair_name(spec, pair)
         if name is None:
             name = f"clashsim/{i}"

@@ -110,7 +110,7 @@ class HybridSim:
         )
         self._models = {
             pair.key: CollisionModel(
-                pair.scene, pair.model, config.max_relative_std, dict(known or {})
+                pair.scene, pair.model, config.max_relative_std, {**(known or {}), **pair.known}
             )
             for pair in pairs
         }

@@ -17,6 +17,7 @@ from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.mobility import Mobility
 from clashsim.core.params import from_unit, pair_rows
 from clashsim.core.scene import CONTACT_SENSOR, GROUND, STRIKE, Scene
+from clashsim.core.workers import default_threads
 
 # A pair that stays together has ended its impact when it closes at less than this share of the
 # approach speed.
@@ -109,7 +110,8 @@ class ImpactSimulator:
         """
         self.scene = scene
         self.size = size
-        self._batch = batch.Batch(without_position_control(scene), size, nthread=threads)
+        model = without_position_control(scene)
+        self._batch = batch.Batch(model, size, nthread=threads or default_threads())
         self._qpos = self._batch.bind("qpos")
         self._qvel = self._batch.bind("qvel")
         self._warmstart = self._batch.bind("qacc_warmstart")
@@ -435,7 +437,7 @@ def _rest_height_table(scene: Scene) -> _RestHeightTable:
     theta = np.tile(scene.nominal, (len(grid), 1))
     for column, i in enumerate(params):
         theta[:, i] = from_unit([scene.params[i]], grid[:, column : column + 1])[:, 0]
-    simulations = batch.Batch(scene.base, len(grid))
+    simulations = batch.Batch(scene.base, len(grid), nthread=default_threads())
     scene.write(theta, simulations.expand)
     body = scene.struck_body
     qpos = simulations.bind("qpos")
