@@ -8,17 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from clashsim.bench import real_impacts
 from clashsim.bench.few_shot_task import split_rows
 from clashsim.bench.options import BenchOptions
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.data.datasets import RealDataset
 from clashsim.evaluate import baselines
 from clashsim.evaluate.few_shot_problem import FewShotProblem
 from clashsim.evaluate.metrics import accuracy, accuracy_summary, coverage, relative_error
-from clashsim.fit.point_contact import point_contact
+from clashsim.fit.point_contact import PointContactInputs, point_contact, point_contact_inputs
 from clashsim.fit.regression import approach
 from clashsim.fit.sample import sample_strikes
 
@@ -63,26 +64,64 @@ def test_regressions_fit_a_linear_world(blank: FewShotProblem, method: str, wors
 
 
 def test_newton_coulomb_recovers_its_own_truth(blank: FewShotProblem) -> None:
-    arm_b, arm_a = blank.frames.arm.T
-    normal, tangential = approach(blank.frames, blank.impacts).T
-    inputs = np.stack([normal, tangential, arm_a, arm_b, np.zeros(NUM_IMPACTS)], 1)
+    inputs = point_contact_inputs(blank.scene, blank.frames, blank.impacts)
     law = np.array([0.62, 0.21, 0.4])
     problem = with_outcomes(blank, point_contact(law[None], inputs))
     assert np.quantile(held_out_errors(problem, "newton_coulomb", 12), 0.9) < 0.02
 
 
+def planar_contact(
+    normal: float, tangential: float, normal_arm: float, recoil: float
+) -> PointContactInputs:
+    """A body of unit mass and gyration that is struck below its centre, at `normal_arm`."""
+    mobility = np.diag([1 + recoil, 1 + recoil + normal_arm**2])
+    turning = np.array([[0.0, normal_arm]])
+    return PointContactInputs(np.array([[normal, tangential]]), mobility[None], turning[None])
+
+
 def test_point_contact_by_hand() -> None:
-    head_on = np.array([[-1.0, 0.0, 0.0, -1.3, 0.0]])
-    oblique = np.array([[-1.0, 0.5, 0.0, -1.0, 0.0]])
+    head_on = planar_contact(-1.0, 0.0, -1.3, 0.0)
+    oblique = planar_contact(-1.0, 0.5, -1.0, 0.0)
     bounce = point_contact(np.array([[0.5, 0.3, 0.0]]), head_on)[0]
     stick = point_contact(np.array([[0.5, 9.0, 0.0]]), oblique)[0]
     slide = point_contact(np.array([[0.5, 0.1, 0.0]]), oblique)[0]
     assert np.allclose(bounce, [1.5, 0, 0])
     assert np.allclose(stick, [1.5, -0.25, 0.25])  # half of the slip is stopped by rotation
     assert np.allclose(slide, [1.5, -0.15, 0.15])
-    equal_masses = np.array([[-1.0, 0.0, 0.0, -1.3, 1.0]])
+    equal_masses = planar_contact(-1.0, 0.0, -1.3, 1.0)
     recoil = point_contact(np.array([[0.5, 0.3, 0.0]]), equal_masses)[0]
     assert np.allclose(recoil, [0.75, 0, 0])  # a striker of equal mass recoils
+
+
+def test_a_point_contact_in_space_has_its_restitution_and_obeys_friction() -> None:
+    scene = Scene.load("cube")
+    # Another inertia about each axis, so that its orientation counts.
+    scene = replace(scene, xml=scene.xml.replace("8.1e-4 8.1e-4 8.1e-4", "4e-4 8e-4 1e-3"))
+    before = sample_strikes(scene, 60, np.random.default_rng(2)).before
+    impacts = Impacts(False, before, np.zeros((60, 6)))
+    problem = FewShotProblem(scene, impacts, 0.044)
+    frames = problem.frames
+    inputs = point_contact_inputs(scene, frames, impacts)
+    change = point_contact(np.array([[0.6, 0.2, 0.0]]), inputs)
+    after = frames.decode(change)
+
+    moved = before.copy()
+    body = MotionBefore.of(moved).struck
+    point = frames.contact.point
+    closing = body.velocity_at(point)[:, 2].copy()
+    body.twist[:] = after
+    assert np.allclose(body.velocity_at(point)[:, 2], -0.6 * closing)
+    impulse = 0.37 * (after - impacts.twist)[:, :3]
+    friction = np.linalg.norm(impulse[:, :2], axis=1) / impulse[:, 2]
+    assert friction.max() < 0.2 + 1e-9 and np.isclose(friction, 0.2).sum() > 20
+    # The change of angular momentum is that of the impulse at the contact, in world axes.
+    rotation = Rotation.from_quat(impacts.pose[:, 3:], scalar_first=True)
+    turned = rotation.inv().apply((after - impacts.twist)[:, 3:])
+    angular_momentum = rotation.apply(turned * [4e-4, 8e-4, 1e-3])
+    moment = np.cross(point - impacts.pose[:, :3], impulse)
+    assert np.allclose(angular_momentum, moment, atol=1e-9)
+    recovered = held_out_errors(with_outcomes(problem, change), "newton_coulomb", 12)
+    assert np.quantile(recovered, 0.9) < 0.02
 
 
 def test_the_network_without_pretraining_is_reproducible_and_learns(blank: FewShotProblem) -> None:

@@ -43,9 +43,9 @@ FORBIDDEN = (
 )
 HISTORY = {"glossary.md", "CHANGELOG.md", "CONTRIBUTING.md"}  # name old words, or grammar
 
-SLOW = "hybrid_strike.py"  # calibrates first, as the README's commands do
+SLOW = ("hybrid_strike.py", "arm_strike.py")  # calibrate first
 EXAMPLES = [
-    pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name == SLOW else [])
+    pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in SLOW else [])
     for path in sorted((ROOT / "examples").glob("*.py"))
 ]
 

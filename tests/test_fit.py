@@ -14,10 +14,10 @@ from clashsim.core.estimates import EstimateStatus
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.protocols import ImpactModel
-from clashsim.core.scene import Scene, scene_params, shipped_scenes
+from clashsim.core.scene import Scene, scene_params
 from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.evaluate.metrics import relative_error
-from clashsim.fit.base import distilled_model, shipped_base
+from clashsim.fit.base import distilled_model, scenes_with_network, shipped_base
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.gradient import identify_by_gradient
@@ -84,7 +84,7 @@ def test_known_truth_is_recovered_and_the_invisible_is_called_so(puck: Distilled
     assert fitted > 40  # of 60 that can be seen
 
 
-@pytest.mark.parametrize("name", shipped_scenes())
+@pytest.mark.parametrize("name", scenes_with_network())
 def test_shipped_base_models_belong_to_their_scenes_and_are_accurate(name: str) -> None:
     scene = Scene.load(name)
     base = shipped_base(scene)

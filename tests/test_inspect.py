@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+import clashsim
+from clashsim import cli
+from clashsim.core.contact_frame import contact_frame
+from clashsim.core.contact_geometry import bring_into_contact
 from clashsim.core.errors import DataError
+from clashsim.core.impacts import Impacts, MotionBefore
+from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials, quaternion
+from clashsim.data.impact_files import write_impacts
 from clashsim.data.segmentation.segment import segment
 from clashsim.report.trial_pictures import draw_trials, trials_table
 
@@ -75,3 +83,41 @@ def test_bad_input_is_one_sentence(trials: Trials, tmp_path: Path) -> None:
         draw_trials(tmp_path / "a.png", [])
     with pytest.raises(DataError, match="no body"):
         draw_trials(tmp_path / "a.png", trials, struck="blok")
+
+
+def test_a_table_of_impacts_is_tabulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = Scene.load("cube")
+    rows = clashsim.sample(scene, 5, seed=3).before
+    _, before = bring_into_contact(scene, rows)
+    motion = MotionBefore.of(before)
+    after = motion.struck.twist.copy()
+    after[:, 2] = 0.4
+    write_impacts(tmp_path / "five.csv", Impacts(False, before, after))
+    path = str(tmp_path / "five.csv")
+    assert cli.main(["inspect", path, "--scene", "cube"]) == 0
+    printed = capsys.readouterr().out
+    contact = contact_frame(scene, Impacts(False, before, after)).contact
+    closing = -motion.struck.velocity_at(contact.point)[:, 2]
+    assert "5 impacts" in printed
+    for speed in closing:
+        assert f"{speed:.3f}" in printed
+    for arguments, words in (
+        ([], "--scene"),
+        (["--scene", "cube", "-o", str(tmp_path / "a.png")], "pictures are drawn of trials"),
+        (["--scene", "puck"], "spatial but scene 'puck' is planar"),
+        (["--scene", "cube", "--settings", str(tmp_path / "a.toml")], "bodies in space"),
+    ):
+        assert cli.main(["inspect", path, *arguments]) == 2
+        assert words in capsys.readouterr().err
+    assert not list(tmp_path.glob("a.*"))
+
+
+def test_settings_are_proposed_from_a_table_of_impacts(tmp_path: Path) -> None:
+    impacts = clashsim.sample(Scene.load("semi_cylinder"), 30, seed=0)
+    write_impacts(tmp_path / "planar.csv", replace(impacts, theta=None))
+    out = tmp_path / "mine.toml"
+    command = ["inspect", str(tmp_path / "planar.csv"), "--scene", "semi_cylinder"]
+    assert cli.main([*command, "--settings", str(out)]) == 0
+    assert 'struck = "block"' in out.read_text() and "[strikes]" in out.read_text()

@@ -40,6 +40,7 @@ MAY_IMPORT["commands"] = EVERY_PACKAGE - {"commands"}
 # Libraries that are slow to import or optional, and the modules that may import them.
 HEAVY = {
     "torch": r"(nets|fit|optim|slides|evaluate|rl|bench|commands|pipeline|scale)/"
+    r"|data/public_sets/cube_tosses\.py"  # its authors' files are torch's
     r"|plan/(gradient|planner)\.py|sim/(hybrid|graph)/|cli\.py",
     "jax": r"sim/(mjx|augmented)/|fit/|bench/|commands/|pipeline/",
     "pydrake": r"lab/",

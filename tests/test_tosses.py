@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from clashsim.bench import real_tosses, toss_set
+from clashsim.bench import real_tosses
 from clashsim.bench.options import BenchOptions
 from clashsim.core.box import SUBSTEPS, Box
 from clashsim.core.errors import ClashError, DataError
 from clashsim.core.floor_scenes import box_contact_params, box_inertia_params, box_scene
 from clashsim.core.trials import Trial
+from clashsim.data.public_sets import cube_tosses
 from clashsim.data.segmentation.free_flight import cut_windows, estimate_gravity, fit_flight
 from clashsim.fit.data_scaling import ScalingRanges, scale_data, simulate
 from clashsim.fit.toss_cmaes import identify_tosses
@@ -99,24 +100,24 @@ def test_scaled_data_goes_on_from_finished_shards(tmp_path):
 
 
 def test_a_damaged_archive_is_said_in_a_sentence(tmp_path):
-    path = tmp_path / toss_set.FILE
+    path = tmp_path / cube_tosses.FILE
     path.parent.mkdir(parents=True)
     with pytest.raises(ClashError, match="contact-nets"):
-        toss_set.load(tmp_path)
+        cube_tosses.load(tmp_path)
     path.write_bytes(b"not a zip")
     with pytest.raises(ClashError, match="cannot be read"):
-        toss_set.load(tmp_path)
+        cube_tosses.load(tmp_path)
     buffer = io.BytesIO()
     torch.save(torch.zeros(1, 9, 19), buffer)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("tosses/0.pt", buffer.getvalue())
     with pytest.raises(ClashError, match="quaternions"):
-        toss_set.load(tmp_path)
+        cube_tosses.load(tmp_path)
 
 
 def test_the_bench_has_its_rows(tmp_path):
     root = os.environ.get("CLASHSIM_DATA")
-    if not root or not (Path(root) / toss_set.FILE).is_file():
+    if not root or not (Path(root) / cube_tosses.FILE).is_file():
         pytest.skip("no tosses: point CLASHSIM_DATA at a folder with them")
     options = BenchOptions(root=Path(root), quick=True, resume=tmp_path / "rows.jsonl")
     rows = real_tosses.run(options)

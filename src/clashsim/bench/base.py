@@ -3,8 +3,8 @@
 Sets are the shipped scenes and pairs of other shapes and mechanisms. Methods:
 
     clashsim       contact problems solved directly, MuJoCo for what features do not describe
-    network        a network distilled from the pair's own strikes (shipped scenes only)
-    clash-paper    the same with the training of the CLASH paper (shipped scenes only)
+    network        a network distilled from the pair's own strikes (scenes with a shipped one)
+    clash-paper    the same with the training of the CLASH paper (the same scenes)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from clashsim.core.effects import with_effects
 from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene, shipped_scenes
 from clashsim.evaluate.metrics import ALPHAS, accuracy, relative_error
-from clashsim.fit.base import BaseModel, distilled_model, shipped_base
+from clashsim.fit.base import BaseModel, distilled_model, scenes_with_network, shipped_base
 from clashsim.fit.distil import PAPER
 from clashsim.fit.sample import sample
 from clashsim.fit.solved_model import SolvedModel
@@ -50,7 +50,7 @@ def _network(scene: Scene, options: BenchOptions) -> BaseModel | None:
 
 
 def _paper(scene: Scene, options: BenchOptions) -> BaseModel | None:
-    if scene.name not in shipped_scenes() or options.quick:
+    if scene.name not in scenes_with_network() or options.quick:
         return None
     return distilled_model(
         scene, config=PAPER, n=_NUM_DISTILLED, cache=options.cache, progress=options.progress

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clashsim.bench import toss_set
 from clashsim.bench.lab_sets import choose
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.resume import append_rows, read_rows
 from clashsim.bench.rows import Row, optional
 from clashsim.bench.toss_methods import METHODS, TossProblem, TossResult
 from clashsim.core.errors import DataError
+from clashsim.data.public_sets import cube_tosses
 from clashsim.data.segmentation.free_flight import fit_flight
 
 OPTIONS = frozenset({"root", "seeds", "methods", "resume"})
@@ -57,8 +57,10 @@ def run(options: BenchOptions, *, ns: Sequence[int] | None = None) -> list[Row]:
     counts = list(ns or (_QUICK_NS if options.quick else NS))
     seeds = options.repetitions(3)
     flights = []
-    for trial in toss_set.load(options.recordings()):
-        flights.append(fit_flight(trial, toss_set.BODY, _RECORDED_SIZE * toss_set.CUBE.corners))
+    for trial in cube_tosses.load(options.recordings()):
+        flights.append(
+            fit_flight(trial, cube_tosses.BODY, _RECORDED_SIZE * cube_tosses.CUBE.corners)
+        )
     needed = max(counts) + _FEWEST_TESTED
     if len(flights) < needed:
         raise DataError(f"the data root holds {len(flights)} tosses; at least {needed} are needed")

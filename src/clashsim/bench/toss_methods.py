@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from clashsim.bench import toss_set
 from clashsim.core.box import SUBSTEPS
 from clashsim.core.floor_scenes import (
     box_contact_params,
@@ -20,6 +19,7 @@ from clashsim.core.floor_scenes import (
 )
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene
+from clashsim.data.public_sets import cube_tosses
 from clashsim.data.segmentation.free_flight import Flight, estimate_gravity
 from clashsim.fit.adapt import AdaptationConfig, BoxParameters, adapt, predict_tosses
 from clashsim.fit.toss_cmaes import by_name, identify_tosses
@@ -96,12 +96,12 @@ Method = Callable[[TossProblem], TossResult]
 
 
 def _tosses(flights: Sequence[Flight], longest: int = _ALL_FRAMES) -> Tosses:
-    return Tosses(tuple(flights), width=2 * toss_set.HALF, longest=longest)
+    return Tosses(tuple(flights), width=2 * cube_tosses.HALF, longest=longest)
 
 
 def _scene(params: Sequence[Param]) -> Scene:
     """The cube and its floor."""
-    return box_scene(toss_set.CUBE, params, timestep=1 / toss_set.RATE / SUBSTEPS)
+    return box_scene(cube_tosses.CUBE, params, timestep=1 / cube_tosses.RATE / SUBSTEPS)
 
 
 def _mujoco_default(problem: TossProblem) -> TossResult:
@@ -151,7 +151,7 @@ def _graph(problem: TossProblem) -> TossResult:
     theta = problem.thetas.get("mujoco-shape")
     if not theta:
         theta = METHODS["mujoco-shape"](problem).theta
-    values = BoxParameters(theta, toss_set.CUBE)
+    values = BoxParameters(theta, cube_tosses.CUBE)
     return TossResult(problem.test_network(shipped_net(), values), theta)
 
 
@@ -174,13 +174,13 @@ def _graph_augmented(problem: TossProblem) -> TossResult:
         horizons=(3, 6, 12),
     )
     untrained = GraphNet(len(contact_params))
-    net, values = adapt(untrained, theta, toss_set.CUBE, problem.fit, config)
+    net, values = adapt(untrained, theta, cube_tosses.CUBE, problem.fit, config)
     return TossResult(problem.test_network(net, values), theta)
 
 
 _CONTACT = box_contact_params()
-_INERTIA = box_inertia_params(toss_set.CUBE)
-_SHAPE = box_shape_params(toss_set.CUBE)
+_INERTIA = box_inertia_params(cube_tosses.CUBE)
+_SHAPE = box_shape_params(cube_tosses.CUBE)
 METHODS: dict[str, Method] = {
     "mujoco-default": _mujoco_default,
     "mujoco-table-ii": _identified(box_contact_params("standard")),

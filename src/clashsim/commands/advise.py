@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clashsim.fit.candidates import Candidates
 
 _MAX_STRIKES = 100
+_AXES = ("x", "y", "z")  # of the point that is touched; without z in a plane
 AdvisedStrike = dict[str, float]
 
 
@@ -121,15 +122,15 @@ def _advised_strikes(choice: Candidates, advice: Advice) -> list[AdvisedStrike]:
     """The advised strikes, best first.
 
     Returns:
-        Per strike: its numbers by name, the contact point in the struck body's frame (touch_x and
-        touch_y, m), and the relative error expected once it is recorded too.
+        Per strike: its numbers by name, the contact point in the struck body's frame (touch_x,
+        touch_y and in space touch_z, m), and the relative error expected once it is recorded too.
     """
     strikes = []
     errors_after = advice.error[1:]  # error[0] is the error before any of them
     for row, error in zip(advice.rows, errors_after, strict=True):
         strike = dict(zip(choice.names, map(float, choice.strikes[row]), strict=True))
-        strike["touch_x"] = float(choice.touch[row, 0])
-        strike["touch_y"] = float(choice.touch[row, 1])
+        for axis, coordinate in zip(_AXES, choice.touch[row], strict=False):
+            strike[f"touch_{axis}"] = float(coordinate)
         strike["expected_error"] = float(error)
         strikes.append(strike)
     return strikes
@@ -147,13 +148,14 @@ def _table(strikes: list[AdvisedStrike], scene: Scene, names: tuple[str, ...]) -
     table.add_column("", justify="right")
     for name in names:
         table.add_column(f"{name}, {UNITS[name]}", justify="right")
-    table.add_column("touch x, y on the body, mm", justify="right")
+    axes = [axis for axis in _AXES if f"touch_{axis}" in strikes[0]]
+    table.add_column(f"touch {', '.join(axes)} on the body, mm", justify="right")
     table.add_column("expected error after it, %", justify="right")
     for number, strike in enumerate(strikes, start=1):
         table.add_row(
             str(number),
             *(f"{strike[name]:.3f}" for name in names),
-            f"{1e3 * strike['touch_x']:.1f}, {1e3 * strike['touch_y']:.1f}",
+            ", ".join(f"{1e3 * strike[f'touch_{axis}']:.1f}" for axis in axes),
             f"{100 * strike['expected_error']:.2f}",
         )
     return table
@@ -192,8 +194,7 @@ def _json(
     from clashsim.plan.execution import UNITS
 
     units = {name: UNITS[name] for name in names}
-    units["touch_x"] = "m"
-    units["touch_y"] = "m"
+    units |= {name: "m" for name in strikes[0] if name.startswith("touch_")}
     units["expected_error"] = "relative to the twist after impact"
     return dumps(
         {

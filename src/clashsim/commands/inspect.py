@@ -1,4 +1,4 @@
-"""`clashsim inspect`: tables and pictures of trials, and settings proposed for a scene."""
+"""`clashsim inspect`: tables of trials or impacts, pictures, and settings proposed for a scene."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 from tyro.conf import OmitArgPrefixes, arg
 
 from clashsim.commands.option_types import (
@@ -15,10 +16,11 @@ from clashsim.commands.option_types import (
     TrialsArgument,
 )
 from clashsim.commands.shared import check_output_file, console
-from clashsim.core.errors import SceneError
+from clashsim.core.errors import DataError, SceneError
 from clashsim.core.files import write_atomic
 
 if TYPE_CHECKING:
+    from clashsim.core.impacts import Impacts
     from clashsim.core.scene import Scene
     from clashsim.core.trials import Trials
     from clashsim.data.segmentation.result import Segmentation
@@ -32,11 +34,13 @@ class InspectOptions:
 
     Example: clashsim inspect trials.safetensors --scene semi_cylinder -o trials.html
 
+    A table of impacts (.csv and others of clashsim calibrate) is tabulated as well.
+
     For a scene of your own, --settings scene.toml proposes the file that belongs beside scene.xml.
     """
 
     trials: TrialsArgument
-    """File of clashsim import (.safetensors) or record (.npz)."""
+    """File of clashsim import (.safetensors) or record (.npz), or a table of impacts."""
     out: OptionalOutputPath = None
     """Picture (.png, .svg, .pdf) or page (.html) to write."""
     scene: Annotated[str | None, arg(metavar="SCENE")] = None
@@ -62,7 +66,7 @@ class _Inspected:
 
 def run(options: InspectOptions) -> None:
     """Run `clashsim inspect`."""
-    from clashsim.pipeline.recordings import segmentation_summary
+    from clashsim.pipeline.recordings import holds_trials, segmentation_summary
     from clashsim.report.trial_pictures import draw_trials, trials_table
 
     if options.out is not None:
@@ -71,6 +75,9 @@ def run(options: InspectOptions) -> None:
         if options.scene is None:
             raise SceneError("--settings proposes settings for a scene: name it with --scene")
         check_output_file(options.settings, (".toml",), overwrite=options.overwrite)
+    if options.trials.is_file() and not holds_trials(options.trials):
+        _inspect_impacts(options)
+        return
     inspected = _inspect(options)
     trials = inspected.trials
     segmentation = inspected.segmentation
@@ -87,6 +94,30 @@ def run(options: InspectOptions) -> None:
         print(f"pictures written to {options.out}")
     if options.settings is not None:
         _propose_settings(inspected, options.settings, Path(str(options.scene)))
+
+
+def _inspect_impacts(options: InspectOptions) -> None:
+    """Tabulate a file of impacts as the scene sees them, and propose settings from them."""
+    from clashsim.core.contact_frame import contact_frame
+    from clashsim.core.scene import Scene
+    from clashsim.pipeline.recorded_impacts import read_recorded_impacts
+    from clashsim.report.impact_table import impacts_table
+
+    name = options.trials.name
+    if options.scene is None:
+        raise SceneError(f"{name!r} is a table of impacts: name its scene with --scene")
+    if options.out is not None:
+        raise DataError(f"pictures are drawn of trials, and {name!r} is a table of impacts")
+    bodies = options.bodies
+    scene = Scene.load(
+        options.scene, struck=bodies.struck, striker=bodies.striker, ground=bodies.ground
+    )
+    impacts = read_recorded_impacts(options.trials, scene, (), print).impacts
+    frame = contact_frame(scene, impacts, strict=False)
+    console().print(impacts_table(impacts, frame.before, frame.contact), markup=False)
+    if options.settings is not None:
+        usable = impacts[np.flatnonzero(frame.contact.touching)]
+        _write_settings(scene, usable, options.settings, Path(options.scene))
 
 
 def _inspect(options: InspectOptions) -> _Inspected:
@@ -114,13 +145,19 @@ def _inspect(options: InspectOptions) -> _Inspected:
 
 def _propose_settings(inspected: _Inspected, settings: Path, scene_file: Path) -> None:
     """Write settings proposed for a scene from the impacts that were found."""
-    from clashsim.fit.settings import propose_settings
     from clashsim.pipeline.recordings import impacts_with_known
 
     scene = inspected.scene
     segmentation = inspected.segmentation
     assert scene is not None and segmentation is not None, "--settings comes with --scene"
     impacts = impacts_with_known(segmentation, scene, (), inspected.trials).checked()
+    _write_settings(scene, impacts, settings, scene_file)
+
+
+def _write_settings(scene: Scene, impacts: Impacts, settings: Path, scene_file: Path) -> None:
+    """Write settings proposed from impacts to a file, and say where they belong."""
+    from clashsim.fit.settings import propose_settings
+
     write_atomic(settings, propose_settings(scene, impacts).encode())
     beside_scene = scene_file.with_suffix(".toml")
     hint = ""

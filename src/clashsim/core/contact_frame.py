@@ -6,7 +6,7 @@ speed, so a model of these quantities needs far fewer samples than one in world 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import mujoco
@@ -70,11 +70,13 @@ class Inertia:
         centre: m, mass centre in the body's frame.
         gyration: m, radius of gyration about the plane's normal; in space, that of the mean of the
             three principal moments of inertia.
+        tensor: (3, 3), kg m^2, inertia about the mass centre in the body's axes.
     """
 
     mass: float
     centre: tuple[float, float, float]
     gyration: float
+    tensor: np.ndarray = field(default_factory=lambda: np.diag([np.inf] * 3), compare=False)
 
 
 @lru_cache(maxsize=64)
@@ -111,7 +113,12 @@ def inertia(scene: Scene, body: Mobility, model: mujoco.MjModel | None = None) -
         moment = np.trace(tensor) / 3
     in_body = body.rotation.T @ (centre - body.position)
     gyration = float(np.sqrt(moment / mass))
-    return Inertia(mass, (float(in_body[0]), float(in_body[1]), float(in_body[2])), gyration)
+    return Inertia(
+        mass,
+        (float(in_body[0]), float(in_body[1]), float(in_body[2])),
+        gyration,
+        tensor=body.rotation.T @ tensor @ body.rotation,
+    )
 
 
 @dataclass(frozen=True, eq=False)

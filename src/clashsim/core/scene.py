@@ -58,6 +58,8 @@ EXACT_EFFECTS = (
 _EFFECTS = SAMPLED_EFFECTS + EXACT_EFFECTS
 # Fields of MjModel from which MuJoCo derives constants; mj_setConst must follow a write to them.
 _CONST_FIELDS = ("body_mass", "body_inertia", "body_ipos", "body_iquat", "dof_armature", "qpos0")
+# Targets of parameters that move a body's mass centre or turn its principal axes.
+_MOVED_CENTRE = re.compile(r"body/(?P<body>.+)/(ipos|iquat)\[.*\]")
 _SAME_NORMAL = 1e-6  # difference of cosines between axes that are taken to be parallel
 _MAX_SENSED_DISTANCE = 1e3  # m, cutoff of the distance sensors; larger than any scene
 # Sensors that are added for each pair of geoms that may collide in a strike.
@@ -105,6 +107,7 @@ class Scene:
         name_geoms(spec)
         self._check_geom_names(spec)
         free_from_mocap(spec, (self.struck, self.striker))
+        self._let_centres_move(spec)
         try:
             strike = name_pairs(spec, self.name, self.struck, self.striker, STRIKE)
             if self.ground is not None:
@@ -125,6 +128,17 @@ class Scene:
                 **_between(*pair),
             )
         return spec
+
+    def _let_centres_move(self, spec: mujoco.MjSpec) -> None:
+        """Compile bodies whose mass centre or principal axes are parameters in the general form.
+
+        In the simpler form of a body whose axes are those of its inertia, they cannot be moved.
+        """
+        for param in self.params:
+            match = _MOVED_CENTRE.fullmatch(param.target)
+            body = None if match is None else spec.body(match.group("body"))
+            if body is not None:
+                body.simple = 0
 
     def _check_geom_names(self, spec: mujoco.MjSpec) -> None:
         """Raise a `SceneError` unless all named geoms exist and struck and striker differ."""

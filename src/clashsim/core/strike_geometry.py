@@ -33,11 +33,7 @@ def strike_ranges(scene: Scene) -> dict[str, Range]:
     Raises:
         SceneError: No strikes can be planned in the scene.
     """
-    if scene.plane is None or scene.striker_body.fixed:
-        raise SceneError(
-            f"strikes can be planned in scene {scene.name!r} only if bodies meet in a plane "
-            f"and its striker {scene.striker!r} moves"
-        )
+    check_strikes_can_be_chosen(scene)
     if scene.strikes.offset is not None:
         unused = ("point", "turn", "spin", "slip")
     else:
@@ -50,6 +46,21 @@ def strike_ranges(scene: Scene) -> dict[str, Range]:
         if limits[1] > limits[0]:
             ranges[entry.name] = limits
     return ranges
+
+
+def check_strikes_can_be_chosen(scene: Scene) -> None:
+    """Raise a `SceneError` for a scene in which no strikes bring the struck body to a place."""
+    if scene.plane is None:
+        raise SceneError(
+            "strikes are planned for bodies that a moving striker pushes in a plane, but those of "
+            f"scene {scene.name!r} move in space: simulate throws with "
+            "clashsim.load(RUN).hybrid() instead"
+        )
+    if scene.striker_body.fixed:
+        raise SceneError(
+            f"strikes can be planned in scene {scene.name!r} only if its striker "
+            f"{scene.striker!r} moves"
+        )
 
 
 def before_from_strikes(

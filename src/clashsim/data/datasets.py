@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from clashsim.core.errors import DataError, did_you_mean
-from clashsim.data.public_sets import ellipse, lasa, puck
+from clashsim.data.public_sets import cube_bounces, cube_tosses, ellipse, lasa, puck
 from clashsim.data.public_sets.real_dataset import RealDataset as RealDataset
 
 DATA_ROOT_VARIABLE = "CLASHSIM_DATA"
@@ -18,8 +18,13 @@ _FILES = {
     "mit_ellipse": (ellipse.FILE, "mcubelab/planar-impact-dataset"),
     "lasa": (lasa.FILE, "epfl-lasa/air_hockey"),
     "tud_puck": (puck.FILE, "mrdinghr/air-hockey"),
+    cube_bounces.NAME: (cube_tosses.FILE, cube_tosses.SOURCE),
 }
-_READERS = {"mit_ellipse": ellipse.read_ellipse, "tud_puck": puck.read_puck}
+_READERS = {
+    "mit_ellipse": ellipse.read_ellipse,
+    "tud_puck": puck.read_puck,
+    cube_bounces.NAME: cube_bounces.read_cube,
+}
 
 
 def find_data_root(root: Path | None) -> Path:

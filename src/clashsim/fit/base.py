@@ -17,7 +17,7 @@ from safetensors.torch import save
 
 from clashsim.core.files import locked, write_atomic
 from clashsim.core.progress import Progress, quiet
-from clashsim.core.scene import Scene
+from clashsim.core.scene import Scene, shipped_scenes
 from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.sample import fingerprint, sample
 from clashsim.fit.solved_model import SolvedModel
@@ -121,6 +121,16 @@ def _load_cached(scene: Scene, path: Path) -> DistilledModel | None:
         return None
 
 
+def scenes_with_network() -> list[str]:
+    """List the names of the shipped scenes that have a network of their own strikes."""
+    return [name for name in shipped_scenes() if _shipped_path(name).is_file()]
+
+
+def _shipped_path(name: str) -> Path:
+    """The file of the network that comes with a scene."""
+    return Path(str(resources.files("clashsim") / "scenes" / f"{name}.safetensors"))
+
+
 def shipped_base(scene: Scene) -> DistilledModel | None:
     """The model that comes with clashsim for a shipped scene.
 
@@ -130,7 +140,7 @@ def shipped_base(scene: Scene) -> DistilledModel | None:
     Returns:
         The model, or None if MJCF, settings or parameter ranges differ from the shipped scene's.
     """
-    path = Path(str(resources.files("clashsim") / "scenes" / f"{scene.name}.safetensors"))
+    path = _shipped_path(scene.name)
     if not path.is_file():
         return None
     nominal = {param.name: param.nominal for param in Scene.load(scene.name).params}

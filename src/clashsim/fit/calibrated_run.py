@@ -17,6 +17,7 @@ from clashsim.core.errors import DataError, ParamError
 from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import GROUND, Scene
+from clashsim.core.strike_geometry import check_strikes_can_be_chosen
 from clashsim.data.mjcf import EditedMjcf, write_back
 from clashsim.fit.calibrate import Calibration
 from clashsim.nets.strike_table import StrikeTable
@@ -162,6 +163,7 @@ class CalibratedRun:
 
     def strike_table(self) -> StrikeTable:
         """The table from strikes to poses at rest, for planning and training; built in seconds."""
+        check_strikes_can_be_chosen(self.scene)
         if self.slide is None:
             raise DataError(
                 "this run has no slide model, so it does not predict where bodies come to rest: "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 from scipy.stats import qmc
 
 from clashsim.core.contact_frame import contact_frame
@@ -14,6 +15,7 @@ from clashsim.core.errors import DataError, ParamError
 from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
+from clashsim.fit.sample import sample_strikes
 
 _MIN_STRIKES = 20  # below, there are too few to choose from
 _OVERSAMPLING = 8  # factor for strikes from one side, since most of the sampled ones are dropped
@@ -21,13 +23,13 @@ _OVERSAMPLING = 8  # factor for strikes from one side, since most of the sampled
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """N strikes on a body at the origin.
+    """N strikes, in a plane on a body at the origin.
 
     Attributes:
         names: Names (d,) of the quantities that describe a strike, as in [strikes].
         strikes: Their values (N, d); m/s, rad, rad/s.
         impacts: The strikes as impacts, with outcomes of zero.
-        touch: Points of first contact (N, 2), m, in the struck body's axes.
+        touch: Points of first contact (N, 2 or 3), m, in the struck body's axes.
     """
 
     names: tuple[str, ...]
@@ -45,7 +47,9 @@ def candidates(
     side: tuple[float, float] | None = None,
     known: Mapping[str, float] | None = None,
 ) -> Candidates:
-    """Sample at most n strikes by a Sobol sequence over the ranges of the scene's [strikes].
+    """Sample at most n strikes over the ranges of the scene's [strikes].
+
+    In a plane they are those of a Sobol sequence. In space bodies are oriented at random.
 
     Args:
         scene: The scene.
@@ -53,21 +57,22 @@ def candidates(
         n: Largest number of strikes.
         speed: Lowest and highest speed, m/s; by default those of the scene.
         side: Bearings (rad) of the striker from the body between which strikes are kept, from the
-            first counter-clockwise to the second; all by default.
+            first counter-clockwise to the second; all by default. In a plane only.
         known: Values of the parameters that are measured with each impact, by name.
 
     Returns:
         The strikes.
     """
+    if speed is not None:
+        _check_speeds(speed, scene.strikes.speed)
+    if scene.plane is None:
+        if side is not None:
+            raise ParamError(
+                f"a side is a bearing in a plane, but bodies of scene {scene.name!r} move in space"
+            )
+        return _spatial_candidates(scene, seed, n, speed=speed, known=known or {})
     ranges = strike_ranges(scene)
     if speed is not None:
-        low, high = ranges.get("speed", scene.strikes.speed)
-        finite = all(map(math.isfinite, speed))
-        if not (finite and low <= speed[0] < speed[1] <= high):
-            raise ParamError(
-                f"speeds to choose from must lie within {low:g} to {high:g} m/s, low first, "
-                f"got {speed[0]:g} to {speed[1]:g}"
-            )
         ranges = {**ranges, "speed": speed}
     if side is not None and not (all(map(math.isfinite, side)) and side[0] != side[1]):
         first, second = np.degrees(side)
@@ -87,11 +92,59 @@ def candidates(
             f"only {len(rows)} of {len(strikes)} strikes that scene {scene.name!r} allows come "
             "from that side: too few to choose from"
         )
-    measured = {name: np.full(len(rows), value) for name, value in (known or {}).items()}
-    unknown_after = np.zeros((len(rows), 3))
-    impacts = Impacts(True, before[rows], unknown_after, known=measured)
+    impacts = _without_outcome(before[rows], known or {})
     touch = contact_frame(scene, impacts).contact.point
     return Candidates(tuple(ranges), strikes[rows], impacts, touch)
+
+
+def _check_speeds(speed: tuple[float, float], limits: tuple[float, float]) -> None:
+    """Raise a `ParamError` unless speeds (m/s) are two numbers within limits, low first."""
+    low, high = limits
+    finite = all(map(math.isfinite, speed))
+    if not (finite and low <= speed[0] < speed[1] <= high):
+        raise ParamError(
+            f"speeds to choose from must lie within {low:g} to {high:g} m/s, low first, "
+            f"got {speed[0]:g} to {speed[1]:g}"
+        )
+
+
+def _without_outcome(before: np.ndarray, known: Mapping[str, float]) -> Impacts:
+    """Impacts `before` (N, d) with outcomes of zero and values measured with each of them."""
+    planar = MotionBefore.of(before).struck.planar
+    measured = {name: np.full(len(before), value) for name, value in known.items()}
+    return Impacts(planar, before, np.zeros((len(before), 3 if planar else 6)), known=measured)
+
+
+def _spatial_candidates(
+    scene: Scene,
+    seed: int,
+    n: int,
+    *,
+    speed: tuple[float, float] | None,
+    known: Mapping[str, float],
+) -> Candidates:
+    """Strikes, or throws at something fixed, of bodies in space that are oriented at random."""
+    if speed is not None:
+        scene = replace(scene, strikes=replace(scene.strikes, speed=speed))
+    batch = sample_strikes(scene, n, np.random.default_rng(seed))
+    impacts = _without_outcome(batch.before[batch.contact.touching], known)
+    contact = contact_frame(scene, impacts).contact
+    struck = impacts.motion.struck
+    to_body = Rotation.from_quat(struck.quaternion, scalar_first=True).inv()
+    velocity = impacts.motion.approach_velocity
+    speeds = np.linalg.norm(velocity, axis=1)
+    closing_share = -np.einsum("ni,ni->n", velocity, contact.normal) / speeds
+    strikes = [
+        speeds,
+        np.arccos(np.clip(closing_share, -1, 1)),
+        np.linalg.norm(struck.angular_velocity, axis=1),
+    ]
+    return Candidates(
+        ("speed", "deflection", "spin"),
+        np.column_stack(strikes),
+        impacts,
+        to_body.apply(contact.point - struck.position),
+    )
 
 
 def _from_side(before: np.ndarray, side: tuple[float, float]) -> np.ndarray:

@@ -1,15 +1,18 @@
-"""A simple law of point contact between rigid bodies in the plane.
+"""A simple law of point contact between rigid bodies, in a plane or in space.
 
 It has three constants: normal restitution, Coulomb friction and tangential restitution.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.optimize import minimize
+from scipy.spatial.transform import Rotation
 
 from clashsim.core.contact_frame import ContactFrame, inertia
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.fit.regression import approach
 
@@ -21,76 +24,129 @@ _BATCH = 200_000  # laws times impacts that are evaluated at once
 # Relative error at which an impact's loss is half its limit: the loss is then close to
 # 1 - accuracy(0.1).
 _CAP = 0.1
-_MIN_SLIP_SHARE = (
-    0.1  # of k_nn, below which friction may not reduce the slipping contact's mobility
-)
+# Share of the normal mobility below which friction may not reduce that of a slipping contact.
+_MIN_SLIP_SHARE = 0.1
+_MIN_IMPULSE = 1e-12  # so that nothing is divided by zero
 
 
-def point_contact_inputs(scene: Scene, frame: ContactFrame, impacts: Impacts) -> np.ndarray:
+@dataclass(frozen=True, eq=False)
+class PointContactInputs:
+    """What the law needs to know of N impacts: d axes of the contact, 2 in a plane and 3 in space.
+
+    Attributes:
+        approach: (N, d), velocity of the struck body's contact point relative to the striker, over
+            the approach speed, along the contact's axes, normal first.
+        mobility: (N, d, d), change of that velocity per impulse over the struck body's mass.
+        turning: (N, 1 or 3, d), change of gyration * angular velocity per the same impulse.
+    """
+
+    approach: np.ndarray
+    mobility: np.ndarray
+    turning: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.approach)
+
+    def __getitem__(self, rows: np.ndarray) -> PointContactInputs:
+        return PointContactInputs(self.approach[rows], self.mobility[rows], self.turning[rows])
+
+
+def point_contact_inputs(scene: Scene, frame: ContactFrame, impacts: Impacts) -> PointContactInputs:
     """Inputs of the law for each impact.
 
     Args:
         scene: The scene.
         frame: The impacts in their contact frames.
         impacts: N impacts.
-
-    Returns:
-        (N, 5): normal and tangential approach velocity over the approach speed, lever arm along
-        tangent and normal in radii of gyration, and the struck body's mass over that of a striker
-        that can recoil (0 for walls and servos).
     """
-    along_normal, along_tangent = frame.arm.T
-    normal, tangential = approach(frame, impacts).T
     struck_mass = inertia(scene, scene.struck_body).mass
     if "arm_mass" in impacts.known:
         recoil = struck_mass / impacts.known["arm_mass"]
     elif scene.striker_body.free:
         recoil = np.full(len(impacts), struck_mass / inertia(scene, scene.striker_body).mass)
     else:
-        recoil = np.zeros(len(impacts))
-    return np.stack([normal, tangential, along_tangent, along_normal, recoil], 1)
+        recoil = np.zeros(len(impacts))  # walls and servos
+    if impacts.planar:
+        along_normal, along_tangent = frame.arm.T
+        arm_cross = np.stack([-along_tangent, along_normal], 1)[:, None]  # (N, 1, 2)
+        velocity = approach(frame, impacts)
+        turning = arm_cross
+    else:
+        arm_cross = _cross_matrices(frame.arm)
+        velocity = _spatial_approach(frame)
+        turning = _inverse_inertia(scene, frame) @ arm_cross
+    # The contact point moves with the mass centre, and turns about it.
+    from_turning = np.swapaxes(arm_cross, 1, 2) @ turning
+    from_moving = (1 + recoil)[:, None, None] * np.eye(velocity.shape[1])
+    return PointContactInputs(velocity, from_moving + from_turning, turning)
 
 
-def point_contact(law: np.ndarray, x: np.ndarray) -> np.ndarray:
+def _cross_matrices(vectors: np.ndarray) -> np.ndarray:
+    """Matrices (N, 3, 3) that multiply like the cross product with vectors (N, 3)."""
+    return np.cross(vectors[:, None, :], np.eye(3)[None]).swapaxes(1, 2)
+
+
+def _spatial_approach(frame: ContactFrame) -> np.ndarray:
+    """Velocity (N, 3) of the struck contact point relative to the striker, over the speed."""
+    motion = MotionBefore.of(frame.before)
+    point = frame.contact.point
+    relative = motion.struck.velocity_at(point) - motion.striker.velocity_at(point)
+    axes = frame.axes[:, :3, :3]  # world to contact
+    return np.einsum("nij,nj->ni", axes, relative) / frame.speed[:, None]
+
+
+def _inverse_inertia(scene: Scene, frame: ContactFrame) -> np.ndarray:
+    """Inverse inertia (N, 3, 3) along the contact's axes; 1 for a sphere of the same gyration."""
+    struck = inertia(scene, scene.struck_body)
+    quaternion = MotionBefore.of(frame.before).struck.quaternion
+    rotation = Rotation.from_quat(quaternion, scalar_first=True).as_matrix()
+    to_contact = frame.axes[:, :3, :3] @ rotation
+    inverse = struck.mass * struck.gyration**2 * np.linalg.inv(np.array(struck.tensor))
+    return to_contact @ inverse @ np.swapaxes(to_contact, 1, 2)
+
+
+def point_contact(law: np.ndarray, x: PointContactInputs) -> np.ndarray:
     """Change of twist under a law.
 
     Args:
         law: (..., 1, 3): restitution, friction, tangential restitution.
-        x: `point_contact_inputs` (N, 5).
+        x: Inputs of N impacts.
 
     Returns:
-        Change of twist over the approach speed in the contact's axes (..., N, 3): normal,
-        tangential, gyration * w.
+        Change of twist over the approach speed in the contact's axes (..., N, 3 or 6): along
+        normal and tangents, then gyration * angular velocity.
     """
     restitution, friction, tangential_restitution = np.moveaxis(law, -1, 0)
-    normal, tangential, arm_t, arm_n, recoil = x.T
-    # Change of the contact's relative velocity per impulse, for a body of unit mass and gyration.
-    k_nn = 1 + arm_t * arm_t + recoil
-    k_tt = 1 + arm_n * arm_n + recoil
-    k_nt = -arm_t * arm_n
     # Changes of velocity that both restitutions ask for, and their impulses if the contact sticks.
-    wanted_normal = -(1 + restitution) * normal
-    wanted_tangential = -(1 + tangential_restitution) * tangential
-    determinant = k_nn * k_tt - k_nt * k_nt
-    impulse_n = (k_tt * wanted_normal - k_nt * wanted_tangential) / determinant
-    impulse_t = (k_nn * wanted_tangential - k_nt * wanted_normal) / determinant
+    wanted_normal = -(1 + restitution) * x.approach[:, 0]
+    wanted_tangents = -(1 + tangential_restitution)[..., None] * x.approach[:, 1:]
+    wanted = np.concatenate([wanted_normal[..., None], wanted_tangents], -1)
+    impulse = np.einsum("nij,...nj->...ni", np.linalg.inv(x.mobility), wanted)
     # Where the tangential impulse exceeds the friction limit, the contact slips.
-    side = np.sign(impulse_t)
-    slipping_n = wanted_normal / np.maximum(k_nn + k_nt * side * friction, _MIN_SLIP_SHARE * k_nn)
-    slips = np.abs(impulse_t) > friction * impulse_n
-    impulse_t = np.where(slips, side * friction * slipping_n, impulse_t)
-    impulse_n = np.where(slips, slipping_n, impulse_n)
-    return np.stack([impulse_n, impulse_t, arm_n * impulse_t - arm_t * impulse_n], -1)
+    size = np.linalg.norm(impulse[..., 1:], axis=-1)
+    direction = impulse[..., 1:] / np.maximum(size, _MIN_IMPULSE)[..., None]
+    normal_mobility = x.mobility[:, 0, 0]
+    from_friction = np.einsum("nj,...nj->...n", x.mobility[:, 0, 1:], direction)
+    slipping_mobility = np.maximum(
+        normal_mobility + friction * from_friction, _MIN_SLIP_SHARE * normal_mobility
+    )
+    slipping_normal = wanted_normal / slipping_mobility
+    slipping_tangents = (friction * slipping_normal)[..., None] * direction
+    slipping = np.concatenate([slipping_normal[..., None], slipping_tangents], -1)
+    slips = size > friction * impulse[..., 0]
+    impulse = np.where(slips[..., None], slipping, impulse)
+    angular = np.einsum("nij,...nj->...ni", x.turning, impulse)
+    return np.concatenate([impulse, angular], -1)
 
 
-def fit_point_contact(x: np.ndarray, change: np.ndarray, size: np.ndarray) -> np.ndarray:
+def fit_point_contact(x: PointContactInputs, change: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Find the law that fits best, by grid search and then simplex search.
 
     The loss of an impact is limited, so that a few impacts that follow no law hardly matter.
 
     Args:
-        x: `point_contact_inputs` (N, 5).
-        change: Observed changes of twist over the approach speed (N, 3).
+        x: Inputs of N impacts.
+        change: Observed changes of twist over the approach speed (N, 3 or 6).
         size: Sizes of the outcomes over the approach speed (N,).
 
     Returns:

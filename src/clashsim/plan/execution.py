@@ -31,6 +31,7 @@ UNITS = {
     "deflection": "rad",
     "offset": "m",
     "yaw": "rad",
+    "spin": "rad/s",
 }
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clashsim.core.errors import ClashError
+from clashsim.core.strike_geometry import check_strikes_can_be_chosen
 from clashsim.view.figures import COLOURS, plan_figures, sentence_html
 from clashsim.view.motion import BodyMotion
 from clashsim.view.outcome import PlannedOutcome, plan_outcome
@@ -56,6 +58,11 @@ class PlanPanel:
         page = self._page
         if self._why_not:
             page.show_status(self._why_not)
+            return
+        try:
+            check_strikes_can_be_chosen(page.session.scene)
+        except ClashError as error:
+            self._failed(str(error))
             return
         page.stage.ghost("start", _START, START_COLOUR, opacity=0.15)
         page.show_status("Making the strike table, which takes some seconds ...", busy=True)

@@ -21,7 +21,7 @@ from clashsim.sim.contact.bodies import (
     rigid_properties,
 )
 from clashsim.sim.contact.problem import PairMotion
-from clashsim.sim.mujoco.impacts import balanced_trees, driven_joints
+from clashsim.sim.mujoco.impacts import balanced_trees, joint_damping
 
 _LEAST_COLUMNS = (
     6  # of the arrays of both bases, so that the solver is compiled once for most pairs
@@ -317,10 +317,4 @@ def _is_balanced(scene: Scene, mobility: Mobility) -> bool:
 @lru_cache(maxsize=64)
 def _joint_damping(scene: Scene, mobility: Mobility) -> np.ndarray:
     """Damping (nv,), of the joints that move a body, by themselves and by their servos."""
-    model = scene.base
-    damping = np.array(model.dof_damping)
-    for actuator, dof in driven_joints(model, mobility):
-        if int(model.actuator_biastype[actuator]) == int(mujoco.mjtBias.mjBIAS_AFFINE):
-            gear = float(model.actuator_gear[actuator, 0])
-            damping[dof] -= gear**2 * float(model.actuator_biasprm[actuator, 2])
-    return damping
+    return joint_damping(scene.base, mobility)

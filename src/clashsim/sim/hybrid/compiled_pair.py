@@ -12,6 +12,7 @@ from clashsim.core.errors import SceneError
 from clashsim.core.mobility import Mobility
 from clashsim.sim.hybrid.guards import ContactMechanics
 from clashsim.sim.hybrid.pairs import MEMORY_PER_PAIR, LearnedPair
+from clashsim.sim.mujoco.impacts import joint_damping
 
 # m: surfaces at this distance are taken to touch; at zero their nearest points give no normal.
 TOUCH_DISTANCE = 0.5e-5
@@ -120,6 +121,12 @@ class CompiledPair:
                 "name the moving geom as struck"
             )
         self._striker = int(model.body_weldid[int(model.geom_bodyid[self._geoms[1]])])  # body
+        striker = Mobility.of(model, pair.striker)
+        # Joints of an arm have little inertia beside what their servos and dampers add to it during
+        # a contact.
+        self._damping = np.zeros(model.nv)
+        if striker.mechanism is not None:
+            self._damping = joint_damping(model, striker)
         self.plane = self.scene.plane
         self._twist_size = 6 if self.plane is None else 3
         self.slides_on_plane = self.struck.free and self._ground_is_plane()
@@ -263,11 +270,24 @@ class CompiledPair:
         `jacobian` (k, nv) is that of the striker's twist; a fixed striker's is zero.
         """
         qvel_per_impulse = np.zeros((model.nv, self._twist_size))
-        if jacobian.any():
+        if jacobian.any() and self._damping.any():
+            inertia = np.zeros((model.nv, model.nv))
+            mujoco.mj_fullM(model, data, inertia)
+            # What dampers take during a contact is as if the joints had more inertia.
+            inertia += np.diag(self._contact_duration(model) * self._damping)
+            qvel_per_impulse = np.linalg.solve(inertia, jacobian.T)
+        elif jacobian.any():
             solved = np.zeros((self._twist_size, model.nv))
             mujoco.mj_solveM(model, data, solved, jacobian)
             qvel_per_impulse = solved.T
         return qvel_per_impulse, jacobian @ qvel_per_impulse
+
+    def _contact_duration(self, model: mujoco.MjModel) -> float:
+        """Duration (s) of a contact of the pair: half a period of its spring (MuJoCo's solref)."""
+        first, second = map(float, model.pair_solref[self._pair_row])
+        if first < 0:  # -stiffness, -damping
+            return np.pi / np.sqrt(-first)
+        return np.pi * first * second  # time constant and damping ratio
 
     def _world_to_twist(self) -> np.ndarray:
         """(k, 6): from linear and angular velocity in world axes to a twist."""

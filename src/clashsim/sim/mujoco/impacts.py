@@ -285,6 +285,16 @@ def driven_joints(model: mujoco.MjModel, body: Mobility) -> list[tuple[int, int]
     return found
 
 
+def joint_damping(model: mujoco.MjModel, body: Mobility) -> np.ndarray:
+    """Damping (nv,), of the joints that move a body, by themselves and by their servos."""
+    damping = np.array(model.dof_damping)
+    for actuator, dof in driven_joints(model, body):
+        gear = float(model.actuator_gear[actuator, 0])
+        if int(model.actuator_biastype[actuator]) == int(mujoco.mjtBias.mjBIAS_AFFINE):
+            damping[dof] -= gear**2 * float(model.actuator_biasprm[actuator, 2])
+    return damping
+
+
 @lru_cache(maxsize=64)
 def balanced_trees(scene: Scene) -> tuple[np.ndarray, ...]:
     """Indices in qvel of all that moves with each body of the pair that a controller drives.

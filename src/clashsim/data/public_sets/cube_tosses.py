@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from clashsim.core.box import Box
 from clashsim.core.errors import DataError
@@ -50,6 +49,8 @@ def _number(name: str) -> int:
 
 def _read_toss(name: str, content: bytes) -> Trial:
     """One toss from the content of its file."""
+    import torch  # takes seconds, and no other public set needs it
+
     try:
         table = np.asarray(torch.load(io.BytesIO(content), weights_only=True), dtype=float)
     except Exception as error:  # torch's reader raises almost anything on a damaged file
