@@ -12,6 +12,8 @@ import numpy as np
 
 from clashsim.bench.resume import append_rows
 from clashsim.bench.rows import Row, why
+from clashsim.core.impacts import Impacts
+from clashsim.core.params import Param
 from clashsim.core.scene import Scene, scene_params
 from clashsim.data.datasets import RealDataset
 from clashsim.evaluate.few_shot_problem import FewShotProblem
@@ -63,13 +65,16 @@ class FewShotTask:
     def problem(self, real: RealDataset) -> FewShotProblem:
         """The data set as methods see it."""
         scene = Scene.load(real.scene)
+        impacts = real.impacts
         if self.plain:
+            settings = scene.params
             scene = scene.with_params(scene_params(scene))
+            impacts = _with_known_names(impacts, settings, scene.params)
         else:
             scene = scene.with_nominal(real.nominal)
         return FewShotProblem(
             scene,
-            real.impacts,
+            impacts,
             real.gyration,
             cache=self.cache,
             num_samples=_QUICK_SAMPLES if self.quick else FewShotProblem.num_samples,
@@ -104,6 +109,20 @@ class FewShotTask:
                     continue
                 cells.append((draw, n))
         return cells
+
+
+def _with_known_names(impacts: Impacts, named: Sequence[Param], params: Sequence[Param]) -> Impacts:
+    """Impacts whose measured quantities are named as the parameters that they are.
+
+    Args:
+        impacts: The impacts, with quantities named as some of the parameters `named`.
+        named: Parameters of a settings file.
+        params: Parameters of the scene without it; one for the same target may be named otherwise.
+    """
+    by_target = {param.target: param.name for param in params}
+    names = {param.name: by_target.get(param.target, param.name) for param in named}
+    known = {names.get(name, name): values for name, values in impacts.known.items()}
+    return replace(impacts, known=known)
 
 
 def measure_task(task: FewShotTask, done: list[Row], resume: Path | None) -> list[Row]:

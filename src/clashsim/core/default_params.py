@@ -32,20 +32,33 @@ _OFFSET = 0.06
 _OFFSET_STD = 0.015
 _YAW_OFFSET = 0.06
 _YAW_OFFSET_STD = 0.015
+# How far the masses of a body may be from where its shapes and even density put them: offsets of
+# its mass centre, of the struck geom's bounding radius, and logarithms of its moments of inertia.
+_CENTRE = 0.12
+_CENTRE_STD = 0.03
+_INERTIA = 0.5
+_INERTIA_STD = 0.15
 
 
 def default_params(
-    model: mujoco.MjModel, striker: Mobility, *, struck: str, planar: bool, is_round: bool
+    model: mujoco.MjModel,
+    bodies: tuple[Mobility, Mobility],
+    *,
+    struck: str,
+    planar: bool,
+    is_round: bool,
 ) -> tuple[Param, ...]:
     """Parameters of any pair.
 
     Args:
         model: A model with a pair `strike`, and perhaps a pair `ground`.
-        striker: How the striker moves.
+        bodies: How the struck body and the striker move.
         struck: Name of the struck geom.
         planar: Whether the bodies move in a plane.
         is_round: Whether the struck body looks the same in any orientation.
     """
+    struck_body, striker = bodies
+    radius = float(model.geom(struck).rbound[0])
     found = [*_contact(model)]
     of_ground = [p for p in default_pair_params(model) if p.name.startswith(GROUND)]
     found += [_usual_friction(p) if p.name == f"{GROUND}_friction" else p for p in of_ground]
@@ -55,10 +68,53 @@ def default_params(
         found.append(
             Param("striker_mass", f"body/{striker.name}/mass", mass, low, high, "kg", "log")
         )
+    found += _mass_distribution(model, struck_body, radius, planar=planar, is_round=is_round)
     if planar:
-        radius = float(model.geom(struck).rbound[0])
         found += _effects(radius, is_round=is_round, slides=bool(of_ground))
     return tuple(found)
+
+
+def _mass_distribution(
+    model: mujoco.MjModel, body: Mobility, radius: float, *, planar: bool, is_round: bool
+) -> list[Param]:
+    """Mass centre and moments of inertia of a struck body, as far as its impacts depend on them.
+
+    Args:
+        model: The model.
+        body: How the struck body moves.
+        radius: m, bounding radius of the struck geom.
+        planar: Whether the bodies move in a plane.
+        is_round: Whether the struck body looks the same in any orientation.
+    """
+    name = model.body(body.body).name
+    moments = model.body_inertia[body.body]
+    parts = np.flatnonzero(model.body_weldid == body.body)
+    if not name or len(parts) > 1 or body.mechanism is not None or not (moments > 0).all():
+        return []
+    found = []
+    if body.free and not planar:
+        if not is_round:
+            limit, std = _CENTRE * radius, _CENTRE_STD * radius
+            for i, axis in enumerate("xyz"):
+                nominal = float(model.body_ipos[body.body, i])
+                low, high = nominal - limit, nominal + limit
+                target = f"body/{name}/ipos[{i}]"
+                found.append(Param(f"centre_{axis}", target, nominal, low, high, "m", sd=std))
+        for i, axis in enumerate("xyz"):
+            target = f"body/{name}/inertia[{i}]"
+            found.append(_inertia(f"inertia_{axis}", target, float(moments[i])))
+    elif body.hinge is not None:
+        axes = np.zeros(9)
+        mujoco.mju_quat2Mat(axes, model.body_iquat[body.body])
+        along = (body.rotation @ axes.reshape(3, 3)).T @ body.hinge
+        found.append(_inertia("inertia", f"body/{name}/inertia[0:3]", float(moments @ along**2)))
+    return found
+
+
+def _inertia(name: str, target: str, nominal: float) -> Param:
+    """A moment of inertia about which little but its size is known."""
+    low, high = nominal * np.exp(-_INERTIA), nominal * np.exp(_INERTIA)
+    return Param(name, target, nominal, low, high, "kg m^2", "log", sd=_INERTIA_STD)
 
 
 def _contact(model: mujoco.MjModel) -> list[Param]:

@@ -429,11 +429,12 @@ def scene_params(scene: Scene) -> tuple[Param, ...]:
 
     Returns:
         Friction, stiffness and damping of the strike, friction and damping of the ground, the
-        striker's mass, and in a plane the effects that recordings show.
+        striker's mass, the struck body's distribution of mass, and in a plane the effects that
+        recordings show.
     """
     return default_params(
         scene.base,
-        scene.striker_body,
+        (scene.struck_body, scene.striker_body),
         struck=scene.struck,
         planar=scene.plane is not None,
         is_round=scene.is_round,
