@@ -154,7 +154,8 @@ def test_rows_that_cannot_be_used_are_left_out_and_named(tmp_path):
         notify=said.append,
     )
     assert result.metrics["impacts"] + result.metrics["held_out"] == 8
-    assert result.metrics["left_out"] == said
+    assert [sentence for sentence in said if "left out" in sentence] == result.metrics["left_out"]
+    said = result.metrics["left_out"]
     assert "nothing was hit (5)" in said[0] and "do not approach each other" in said[1]
     assert "(2)" in said[1]
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clashsim.core.trials import Trials
     from clashsim.data.segmentation.result import Segmentation
 
+_TABLES = (".csv", ".json", ".npz")  # files that hold impacts and no trials of clashsim
 _PICTURES = (".png", ".svg", ".pdf", ".html")
 
 
@@ -75,7 +76,8 @@ def run(options: InspectOptions) -> None:
         if options.scene is None:
             raise SceneError("--settings proposes settings for a scene: name it with --scene")
         check_output_file(options.settings, (".toml",), overwrite=options.overwrite)
-    if options.trials.is_file() and not holds_trials(options.trials):
+    may_hold_impacts = options.scene is not None or options.trials.suffix in _TABLES
+    if options.trials.is_file() and may_hold_impacts and not holds_trials(options.trials):
         _inspect_impacts(options)
         return
     inspected = _inspect(options)

@@ -7,14 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from clashsim.core.contact_frame import ContactFrame
-from clashsim.fit.base import BaseModel
-
-# Measured on scenes of `clashsim bench scenes` with 12 and 24 impacts; within a factor of two.
-_PREDICTIONS = 60  # of all impacts, that a fit takes for each free parameter
-TESTS = 5.0  # times a fit, that cross-validation and fits to fewer impacts take
+TESTS = 4.0  # times a fit, that cross-validation and fits to fewer impacts take
 _WORTH_SAYING = 10.0  # s
 _MINUTES = 100.0  # s, from which minutes are said
 
@@ -51,18 +44,3 @@ class Stopwatch:
         else:
             duration = f"{seconds / 60:.0f} minutes"
         self.notify(f"{step} takes about {duration}")
-
-
-def expected_seconds(base: BaseModel, frame: ContactFrame) -> float:
-    """How long it takes to calibrate a base model on impacts and to test it, s.
-
-    Args:
-        base: The base model.
-        frame: Contact frames of the impacts.
-    """
-    theta = base.scene.nominal
-    base.members(frame[np.arange(1)], theta)  # compiles what is compiled
-    start = time.perf_counter()
-    base.members(frame, theta)
-    once = time.perf_counter() - start
-    return (1 + TESTS) * _PREDICTIONS * len(base.scene.params) * once
