@@ -58,6 +58,7 @@ def errors_against_mujoco(scene: Scene, n: int = 150) -> tuple[np.ndarray, PairS
         ("box on a hinge", 2e-3, 0.97),
         ("ball, box on a table", 5e-3, 0.97),
         ("upright rod, box on a table", 5e-3, 0.97),
+        ("ball, can on a table", 5e-3, 0.97),
         ("upright capsule, plate on a table", 5e-3, 0.95),
         ("L of two boxes on floor", 3e-3, 0.98),
         ("ball on L of two boxes", 3e-3, 0.95),

@@ -47,6 +47,10 @@ _ON_TABLE = {
         'type="box" size=".05 .04 .03" mass=".4"',
         'type="cylinder" size=".012 .03" mass="1"',
     ),
+    "ball, can on a table": (
+        'type="cylinder" size=".04 .03" mass=".4"',
+        'type="sphere" size=".02" mass="1"',
+    ),
     "upright capsule, plate on a table": (
         'type="box" size=".06 .03 .03" mass=".6"',
         'type="capsule" size=".012 .025" mass="1"',

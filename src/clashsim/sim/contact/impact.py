@@ -28,7 +28,7 @@ from clashsim.sim.contact.cone_solver import (
     solve_contacts,
     solve_single_contact,
 )
-from clashsim.sim.contact.problem import ContactProblem
+from clashsim.sim.contact.problem import EDGE, RIM, RIM_RIGHT, VERTEX, ContactProblem
 from clashsim.sim.mujoco.impacts import SETTLED, SETTLING_TIME, ImpactEnd
 
 _MIN_REGULARISATION = 1e-15  # MuJoCo's mjMINVAL
@@ -82,6 +82,7 @@ _DIMS = 5
 _SOLIMP = 6
 _PARAMETER = 11
 _MAX_CONTACTS = 4  # of a group, as in MuJoCo
+_SINE_OF_A_THIRD = 0.8660254037844386  # of a turn, 120 degrees
 
 
 _Arrays = tuple[np.ndarray, ...]
@@ -501,9 +502,10 @@ def _place_feature(
     normal = (features[k, _NORMAL], features[k, _NORMAL + 1], features[k, _NORMAL + 2])
     if against < 2:
         met = _carried(against, bodies, met[0], met[1], met[2])
-    if kinds[k, _KIND] > 0:  # a vertex or an edge: the normal is the direction from it
+    kind = kinds[k, _KIND]
+    if kind in (VERTEX, EDGE):  # the normal is the direction from it
         normal = (x - met[0], y - met[1], z - met[2])
-        if kinds[k, _KIND] == 2:
+        if kind == EDGE:
             edge = (features[k, _EDGE], features[k, _EDGE + 1], features[k, _EDGE + 2])
             if against < 2:
                 edge = _times(bodies, against, _ROTATION, edge)
@@ -519,7 +521,12 @@ def _place_feature(
         normal = _times(bodies, against, _ROTATION, normal)
     u, v, w = normal
     gap = u * (x - met[0]) + v * (y - met[1]) + w * (z - met[2]) - features[k, _RADIUS]
-    if features[k, _ROUNDING] + features[k, _ROUNDING + 4] + features[k, _ROUNDING + 8] > 0.0:
+    if kind >= RIM:
+        local = _times_transposed(bodies, carrier, _ROTATION, normal)
+        to_rim = _times(bodies, carrier, _ROTATION, _to_rim(k, kind, local, features))
+        x, y, z = x + to_rim[0], y + to_rim[1], z + to_rim[2]
+        gap += u * to_rim[0] + v * to_rim[1] + w * to_rim[2]
+    elif features[k, _ROUNDING] + features[k, _ROUNDING + 4] + features[k, _ROUNDING + 8] > 0.0:
         local = _times_transposed(bodies, carrier, _ROTATION, normal)
         low = _times(features, k, _ROUNDING, local)
         squared = low[0] * local[0] + low[1] * local[1] + low[2] * local[2]
@@ -534,6 +541,44 @@ def _place_feature(
         placed[k, _AT + 1] = y - 0.5 * gap * v
         placed[k, _AT + 2] = z - 0.5 * gap * w
         _fill_axes(k, u, v, w, placed)
+
+
+@compiled
+def _to_rim(k: int, kind: int, normal: _Vector, features: np.ndarray) -> _Vector:
+    """From the middle of disc k to the point of its rim that may touch a plane.
+
+    Where three points of a rim touch, MuJoCo takes the lowest, and two that lie a third of the rim
+    from there.
+
+    Args:
+        k: The feature.
+        kind: `RIM`, `RIM_LEFT` or `RIM_RIGHT`.
+        normal: Of the plane, in the axes of the features.
+        features: The features.
+    """
+    low = _times(features, k, _ROUNDING, normal)
+    squared = low[0] * normal[0] + low[1] * normal[1] + low[2] * normal[2]
+    if squared > 1e-24:
+        radius = np.sqrt(squared)
+        x, y, z = -low[0] / radius, -low[1] / radius, -low[2] / radius
+    else:  # it lies flat
+        edge = (features[k, _EDGE], features[k, _EDGE + 1], features[k, _EDGE + 2])
+        low = _times(features, k, _ROUNDING, edge)
+        radius = np.sqrt(low[0] * edge[0] + low[1] * edge[1] + low[2] * edge[2])
+        x, y, z = radius * edge[0], radius * edge[1], radius * edge[2]
+    if kind == RIM:
+        return x, y, z
+    # In the plane of the disc, at right angles to the lowest point.
+    p = normal[1] * z - normal[2] * y
+    q = normal[2] * x - normal[0] * z
+    r = normal[0] * y - normal[1] * x
+    length = np.sqrt(p * p + q * q + r * r)
+    if length == 0.0:
+        return -0.5 * x, -0.5 * y, -0.5 * z
+    scale = _SINE_OF_A_THIRD * np.sqrt(x * x + y * y + z * z) / length
+    if kind == RIM_RIGHT:
+        scale = -scale
+    return scale * p - 0.5 * x, scale * q - 0.5 * y, scale * r - 0.5 * z
 
 
 @compiled

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from clashsim.sim.contact.posed import FAR, ON_FACE, Features, PosedGeom
-from clashsim.sim.contact.problem import STRUCK
+from clashsim.sim.contact.problem import RIM, RIM_LEFT, RIM_RIGHT, STRUCK
 from clashsim.sim.contact.surfaces import GEOM_CYLINDER, GeomSurface
 
 # Features of a surface against a plane at most: on a face that lies flat on it, and higher ones.
@@ -18,7 +18,6 @@ _NEARLY_TOUCHING = 0.05
 _SAME_LEVEL = 1e-4  # bounding radii by which points on one level differ in height at most
 _MAX_LEVELS = 3  # above the lowest: with more of them a body is rounded
 _SAME_DIRECTION = 1e-9  # largest difference of unit vectors that are taken to be equal
-_FLAT_COSINE = 0.995  # between a cylinder's axis and a plane's normal, above which a cap lies flat
 
 
 def against_plane(
@@ -40,6 +39,10 @@ def against_plane(
     # Bodies that move in a plane all stand on it with the same side: choose once for all.
     same_side = np.abs(to_plane - to_plane[:1]).max() < _SAME_DIRECTION
     chosen, covered = _choose_features(surface, to_plane[:1] if same_side else to_plane, radius)
+    repeated = _repeated(chosen)
+    if struck.kind == GEOM_CYLINDER:  # three points of the lower rim
+        chosen = np.concatenate([chosen, chosen[:, :1], chosen[:, :1]], 1)
+        repeated = np.zeros(chosen.shape, bool)
     n, count = len(normal), chosen.shape[1]
     features = Features.blank(n, count, carrier=STRUCK, against=against)
     features.point[:] = struck.position[:, None] + np.einsum(
@@ -54,9 +57,10 @@ def against_plane(
     features.target[:] = on_plane[:, None]
     features.covered[:] = covered
     # A point that was chosen several times counts once: the others are put where none can touch.
-    features.point[:] += _repeated(chosen)[..., None] * FAR * radius * normal[:, None]
+    features.point[:] += repeated[..., None] * FAR * radius * normal[:, None]
     if struck.kind == GEOM_CYLINDER:
-        features.covered[:] &= np.abs(to_plane[:, 2]) < _FLAT_COSINE
+        features.kind[:] = [RIM, RIM, RIM_LEFT, RIM_RIGHT]
+        features.edge[:] = struck.rotation[:, None, :, 0]
     return features
 
 

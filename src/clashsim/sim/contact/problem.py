@@ -23,6 +23,10 @@ WORLD = 2
 PLANE = 0
 VERTEX = 1
 EDGE = 2
+# A plane that the rim of a disc meets: at its lowest point, and a third of the rim from there.
+RIM = 3
+RIM_LEFT = 4
+RIM_RIGHT = 5
 
 
 class ContactGeometry(NamedTuple):
@@ -45,7 +49,8 @@ class ContactGeometry(NamedTuple):
     # or the vertex, or a point of the edge.
     normal: np.ndarray
     target: np.ndarray
-    # (G, K): `PLANE`, `VERTEX` or `EDGE`, and (G, K, 3): the direction of an edge.
+    # (G, K): `PLANE`, `VERTEX`, `EDGE`, or a part of a rim, and (G, K, 3): the direction of an
+    # edge, or from the middle of a disc to its lowest point where it lies flat.
     kind: np.ndarray
     edge: np.ndarray
     # (G, K), m: how far the feature may move along the surface that it meets; farther away it meets
