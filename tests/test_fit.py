@@ -183,17 +183,14 @@ def test_a_free_body_in_space_is_calibrated() -> None:
         strikes=StrikeDistribution(speed=(0.5, 2.0), deflection=(-0.6, 0.6), spin=(-3, 3)),
     )
     scene = scene.with_params(scene_params(scene))
-    assert [param.name for param in scene.params] == ["friction", "stiffness", "damping"]
+    names = [param.name for param in scene.params]
+    assert names[:4] == ["friction", "stiffness", "damping", "centre_x"]
+    assert names[-1] == "inertia_z"
     base = SolvedModel(scene)
-    truth = from_unit(scene.params, np.array([0.4, 0.2, -0.2]))
-    pinned = replace(
-        scene,
-        params=tuple(
-            replace(p, nominal=t, low=t * (1 - 1e-9), high=t * (1 + 1e-9))
-            for p, t in zip(scene.params, truth, strict=True)
-        ),
-    )
-    real = replace(sample(pinned, 80, 5), theta=None)
+    unit = np.zeros(len(names))
+    unit[:6] = [0.4, 0.2, -0.2, 0.3, -0.3, 0.2]  # contact, and a mass centre that is off the middle
+    sampled = sample(scene, 80, 5)
+    real = Impacts(False, sampled.before, base.predict(sampled, from_unit(scene.params, unit)))
     model = calibrate(base, real[np.arange(12)])
     test = real[np.arange(12, len(real))]
     gyration = inertia(scene, scene.struck_body).gyration
