@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -276,6 +277,19 @@ def test_a_bare_scene_takes_geoms_as_calibrate_does(strikes):
     args = ["segment", str(strikes), "--scene", "mine.xml", *geoms, "-o", "mine.csv"]
     assert cli.main(args) == 0
     assert len(read_impacts("mine.csv")) == 8
+
+
+def test_a_struck_body_alone_says_which_pair_is_meant(capsys, strikes):
+    scene = Scene.load("semi_cylinder")
+    undriven = re.sub("<actuator>.*?</actuator>", "", scene.xml, flags=re.DOTALL)
+    Path("loose.xml").write_text(undriven)
+    args = ["segment", str(strikes), "--scene", "loose.xml", "-o", "loose.csv"]
+    assert cli.main(args) == 2
+    assert "give --struck" in error_message(capsys)
+    assert cli.main([*args, "--struck", "block"]) == 0
+    out = capsys.readouterr().out
+    names = f"--struck {scene.struck} --striker {scene.striker}"
+    assert f"next: clashsim calibrate loose.xml loose.csv {names}" in out
 
 
 def test_only_known_numbers_that_explain_impacts_are_kept(strikes):

@@ -116,7 +116,7 @@ GOOD = "vx,vy,w,vx_after,vy_after,w_after\n-1,0,0,0.5,0,1\n-1,0.1,0,0.4,0,2\n"
         ("a.csv", "name,age\nx,1\n", "no column is one of an impact"),
         ("a.csv", GOOD.replace("w_after", "w_aftr"), "did you mean"),
         ("a.csv", "vx,vy,w\n1,0,0\n", "lack an outcome"),
-        ("a.csv", "vx,vy,w,vx_after\n1,,0,1\n", "line 2 has '' in column 'vy'"),
+        ("a.csv", "vx,vy,w,vx_after\n1,,0,1\n", "impacts 0 .counted from 0. lack a number"),
         ("a.csv", GOOD.replace("0.4", "fast"), "line 3 has 'fast' in column 'vx_after'"),
         ("a.csv", GOOD.replace("0.4", "inf"), "impacts 1"),
         ("a.csv", GOOD.replace("0.4,", ""), "line 3 has 5 cells"),

@@ -114,9 +114,11 @@ def _inspect_impacts(options: InspectOptions) -> None:
     scene = Scene.load(
         options.scene, struck=bodies.struck, striker=bodies.striker, ground=bodies.ground
     )
-    impacts = read_recorded_impacts(options.trials, scene, (), print).impacts
+    recorded = read_recorded_impacts(options.trials, scene, (), print)
+    impacts = recorded.impacts
     frame = contact_frame(scene, impacts, strict=False)
-    console().print(impacts_table(impacts, frame.before, frame.contact), markup=False)
+    table = impacts_table(impacts, frame.before, frame.contact, numbers=recorded.rows)
+    console().print(table, markup=False)
     if options.settings is not None:
         usable = impacts[np.flatnonzero(frame.contact.touching)]
         _write_settings(scene, usable, options.settings, Path(options.scene))

@@ -38,8 +38,8 @@ class BodyOptions:
     """
 
     struck: OptionalName = None
-    """Name of the struck body in the trials. For an MJCF file without a settings file (.toml)
-    beside it: name of the struck geom.
+    """Name of the struck body in the trials. For a scene file without a settings file (.toml)
+    beside it: name of the struck body or geom in the scene.
     """
     striker: OptionalName = None
     """Name of the striker in the trials. Without a scene, omit it if the striker is a wall or floor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from tyro.conf import OmitArgPrefixes, arg
@@ -11,6 +11,9 @@ from tyro.conf import OmitArgPrefixes, arg
 from clashsim.commands.option_types import BodyOptions, Names, OutputPath, TrialsArgument
 from clashsim.commands.shared import check_output_file
 from clashsim.core.errors import DataError
+
+if TYPE_CHECKING:
+    from clashsim.core.scene import Scene
 
 
 @dataclass(frozen=True)
@@ -66,5 +69,16 @@ def run(options: SegmentOptions) -> None:
     for sentence in recordings.segmentation_summary(segmentation, trials):
         print(sentence)
     write_impacts(out, impacts)
-    next_command = f"clashsim calibrate {options.scene} {out} -o RUN"
+    next_command = f"clashsim calibrate {options.scene} {out}{_pair_options(options, scene)} -o RUN"
     print(f"{len(impacts)} impacts written to {out}; next: {next_command}")
+
+
+def _pair_options(options: SegmentOptions, scene: Scene) -> str:
+    """Options that say which geoms collide, where the next command cannot know them."""
+    from clashsim.pipeline.arguments import has_settings
+
+    given = (options.bodies.struck, options.bodies.striker, options.bodies.ground)
+    if has_settings(options.scene) or not any(given):
+        return ""
+    names = {"struck": scene.struck, "striker": scene.striker, "ground": scene.ground}
+    return "".join(f" --{role} {name}" for role, name in names.items() if name is not None)

@@ -287,6 +287,7 @@ def _source_of_file(scene: Scene, path: Path, known: Sequence[str] = ()) -> Stri
     """Trials or impacts of a file."""
     from clashsim.data.impact_files import read_impacts
     from clashsim.pipeline.pair_recordings import impacts_of_pair
+    from clashsim.pipeline.recorded_impacts import with_fixed_striker, without_unusable
     from clashsim.pipeline.recordings import holds_trials, read_recording
     from clashsim.view.strike_sources import MeasuredImpacts, RecordedTrials
 
@@ -294,7 +295,9 @@ def _source_of_file(scene: Scene, path: Path, known: Sequence[str] = ()) -> Stri
         raise DataError(f"there is no file {str(path)!r}")
     if not holds_trials(path):
         columns = [*(param.name for param in scene.params), *known]
-        impacts = impacts_of_pair(read_impacts(path, known=columns), scene).checked()
+        recorded = read_impacts(path, known=columns, incomplete=True)
+        impacts = with_fixed_striker(impacts_of_pair(recorded, scene), scene)
+        impacts = without_unusable(impacts, print).impacts
         if impacts.planar != (scene.plane is not None):
             raise DataError(f"the impacts of {path.name!r} are not of this scene")
         return MeasuredImpacts(

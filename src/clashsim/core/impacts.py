@@ -273,7 +273,7 @@ class Impacts:
         change = np.where(self.measured, self.after - self.twist, 0.0)
         is_unchanged = np.abs(change).max(1) == 0
         found = {
-            "hold NaN or infinite values": not_finite,
+            "lack a number, or hold NaN or infinite values": not_finite,
             "have no measured outcome": has_no_outcome & ~not_finite,
             "have no velocity before contact, so nothing moves": is_still & ~not_finite,
             "have a struck body whose velocity does not change, so nothing was hit": is_unchanged

@@ -40,22 +40,24 @@ _FORMAT = 1
 _METADATA = "clashsim"
 _KNOWN_PREFIX = "known/"  # of tensors with parameters measured with each impact
 _MAX_LISTED = 8  # impacts that an error message lists
-_OUTCOME = {*after_columns(True), *after_columns(False)}  # columns that may lack values
 _MAX_NAME = 200  # characters of a body's name
 Known = Sequence[str] | None  # names of columns that were measured; None takes every further one
 Table = Mapping[str, np.ndarray]  # columns (N,) by name
 
 
-def read_impacts(path: Path | str, *, known: Known = ()) -> Impacts:
+def read_impacts(path: Path | str, *, known: Known = (), incomplete: bool = False) -> Impacts:
     """Read impacts from a file, whose suffix says its format.
 
     Args:
         path: The file.
         known: Names of further columns that the file may have (parameters measured with each
             impact); None takes every further column as one.
+        incomplete: Whether rows may lack numbers (NaN, or an empty cell), such as those that a
+            logger lost; `Impacts.unusable` finds them.
 
     Returns:
-        The impacts; all their numbers are finite but those of outcomes that were not measured.
+        The impacts; all their numbers are finite but those of outcomes that were not measured, and
+        what `incomplete` allows.
         Columns "struck" and "striker" give `bodies`.
     """
     path = Path(path)
@@ -79,7 +81,8 @@ def read_impacts(path: Path | str, *, known: Known = ()) -> Impacts:
     except OSError as error:
         raise DataError(f"impacts file {path.name!r} cannot be read: {error.strerror}") from None
     try:
-        return _check_finite(_READERS[path.suffix](content, known))
+        impacts = _READERS[path.suffix](content, known)
+        return impacts if incomplete else _check_finite(impacts)
     except DataError as error:
         raise DataError(f"in {path.name!r}: {error}") from None
 
@@ -174,8 +177,8 @@ def _line_numbers(row: Sequence[str], header: Sequence[str], line: int) -> list[
     for cell, name in zip(row, header, strict=True):
         if name in BODY_COLUMNS:
             continue
-        if name in _OUTCOME and not cell.strip():
-            numbers.append(math.nan)  # not measured
+        if not cell.strip():
+            numbers.append(math.nan)  # not measured, or lost
             continue
         try:
             numbers.append(float(cell))
@@ -321,8 +324,7 @@ def _column(name: str, values: object) -> np.ndarray:
     if not isinstance(values, list):
         raise DataError(f"column {name!r} must be a list of numbers, got {quoted(values)}")
     # Checked one by one: where one value is a text, numpy would take its memory for every row.
-    if name in _OUTCOME:
-        values = [math.nan if value is None else value for value in values]  # not measured
+    values = [math.nan if value is None else value for value in values]  # not measured, or lost
     for i, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int | float):
             found = f"impact {i} has {quoted(value)} in column {name!r}"
@@ -370,7 +372,9 @@ def _check_finite(impacts: Impacts) -> Impacts:
         rows = np.flatnonzero(~finite)
         listed = ", ".join(map(str, rows[:_MAX_LISTED]))
         more = f" and {len(rows) - _MAX_LISTED} more" if len(rows) > _MAX_LISTED else ""
-        raise DataError(f"impacts {listed}{more} (counted from 0) hold NaN or infinite values")
+        raise DataError(
+            f"impacts {listed}{more} (counted from 0) lack a number, or hold NaN or infinite values"
+        )
     return impacts
 
 

@@ -50,7 +50,7 @@ def propose_settings(scene: Scene, impacts: Impacts) -> str:
             f"scene {scene.name!r} is of bodies in space: write its [strikes] and [[param]] by hand"
         )
     lines = [
-        f"# Settings of {scene.name}.xml, proposed from {len(impacts)} recorded impacts; "
+        f"# Settings of scene {scene.name}, proposed from {len(impacts)} recorded impacts; "
         "check and correct them.",
         f"struck = {json.dumps(scene.struck)}",
         f"striker = {json.dumps(scene.striker)}",

@@ -37,7 +37,7 @@ from clashsim.pipeline.pair_recordings import (
     pairs_of_trials,
 )
 from clashsim.pipeline.pair_trials import impacts_of_trials
-from clashsim.pipeline.recorded_impacts import RecordedImpacts, without_unusable
+from clashsim.pipeline.recorded_impacts import RecordedImpacts, with_fixed_striker, without_unusable
 from clashsim.pipeline.recordings import holds_trials, read_recording
 from clashsim.report.pairs import PairSection, pairs_report
 
@@ -173,7 +173,7 @@ def _recorded_pairs(
     """The pairs of a recording that have enough impacts, that with the most first."""
     if holds_trials(recording):
         return _pairs_of_trials(source, recording, config, note)
-    impacts = read_impacts(recording, known=None)
+    impacts = read_impacts(recording, known=None, incomplete=True)
     if impacts.bodies is None:
         raise DataError(
             f"{recording.name!r} does not name the bodies of its impacts: add columns "
@@ -184,6 +184,8 @@ def _recorded_pairs(
         note(sentence)
     scenes = [_scene_of(source, pair, config, planar=impacts.planar) for pair in named]
     _check_columns(impacts, scenes, config.known)
+    for pair, scene in zip(named, scenes, strict=True):
+        impacts = with_fixed_striker(impacts, scene, pair.rows)
     usable = without_unusable(impacts, note)
     pairs = []
     for pair, scene in zip(named, scenes, strict=True):

@@ -55,7 +55,7 @@ def named_pairs(path: Path, given: Sequence[str] = ()) -> list[tuple[str, str]]:
             f"--pairs is for trials, and {path.name!r} has impacts: name the bodies of each in "
             f"columns {' and '.join(BODY_COLUMNS)}"
         )
-    bodies = read_impacts(path, known=None).bodies
+    bodies = read_impacts(path, known=None, incomplete=True).bodies
     if bodies is None:
         return []
     return list(dict.fromkeys((str(struck), str(striker)) for struck, striker in bodies))
@@ -148,13 +148,24 @@ def impacts_of_pair(impacts: Impacts, scene: Scene) -> Impacts:
         impacts: The impacts.
         scene: Scene of the pair.
     """
+    rows = rows_of_pair(impacts, scene)
+    return impacts if rows is None else replace(impacts[rows], bodies=None)
+
+
+def rows_of_pair(impacts: Impacts, scene: Scene) -> np.ndarray | None:
+    """Indices of the impacts of a scene's own pair; None where no impact names its bodies.
+
+    Args:
+        impacts: The impacts.
+        scene: Scene of the pair.
+    """
     if impacts.bodies is None:
-        return impacts
+        return None
     own = [collision_key(scene.base, geom) for geom in (scene.struck, scene.striker)]
     pairs, _ = assign_to_pairs(impacts.bodies, scene.base, scene.name)
     for pair in pairs:
         if [collision_key(scene.base, geom) for geom in (pair.struck, pair.striker)] == own:
-            return replace(impacts[pair.rows], bodies=None)
+            return pair.rows
     raise DataError(f"no impact is of {scene.struck!r} and {scene.striker!r}")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from clashsim.core.contact_frame import ContactFrame, contact_frame
 from clashsim.core.contact_geometry import NearestPoints, closing_speed
 from clashsim.core.errors import DataError, ParamError
-from clashsim.core.impacts import Impacts, after_columns, listed_rows
+from clashsim.core.impacts import Impacts, MotionBefore, after_columns, listed_rows
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
 from clashsim.data.checks.findings import raise_if_serious
@@ -20,6 +20,7 @@ from clashsim.data.checks.impact_conventions import check_impacts
 from clashsim.data.impact_files import read_impacts
 from clashsim.data.segmentation.result import MeasuredImpact
 from clashsim.pipeline.calibration_data import CalibrationData, SegmentedTrials
+from clashsim.pipeline.pair_recordings import impacts_of_pair, rows_of_pair
 from clashsim.pipeline.recordings import (
     find_impacts,
     friction_of_ground,
@@ -76,7 +77,10 @@ def read_recorded_impacts(
     """
     if not holds_trials(path):
         columns = [*(param.name for param in scene.params), *known]
-        return without_unusable(read_impacts(path, known=columns), notify)
+        impacts = read_impacts(path, known=columns, incomplete=True)
+        rows = rows_of_pair(impacts, scene)
+        impacts = with_fixed_striker(impacts_of_pair(impacts, scene), scene)
+        return without_unusable(impacts, notify, numbers=rows)
     trials = read_recording(path)
     segmentation = find_impacts(trials, scene)
     impacts = impacts_with_known(segmentation, scene, known, trials).checked()
@@ -180,20 +184,48 @@ def split_impacts(
     )
 
 
-def without_unusable(impacts: Impacts, notify: Callable[[str], object]) -> RecordedImpacts:
+def with_fixed_striker(
+    impacts: Impacts, scene: Scene, rows: np.ndarray | slice = slice(None)
+) -> Impacts:
+    """Fill what a recording lacks of a striker that stands still, which needs no numbers.
+
+    Args:
+        impacts: The impacts of a file.
+        scene: Scene of their pair.
+        rows: Those of the pair.
+
+    Returns:
+        The impacts; in those of a fixed striker, missing numbers are zero (no rotation).
+    """
+    if not scene.striker_body.fixed:
+        return impacts
+    _, at_rest = MotionBefore.at_origin(1, planar=impacts.planar)
+    if not impacts.planar:
+        at_rest.striker.quaternion[:, 0] = 1.0
+    before = impacts.before.copy()
+    recorded = MotionBefore.of(before).striker.rows
+    recorded[rows] = np.where(np.isnan(recorded[rows]), at_rest.striker.rows, recorded[rows])
+    return replace(impacts, before=before)
+
+
+def without_unusable(
+    impacts: Impacts, notify: Callable[[str], object], *, numbers: np.ndarray | None = None
+) -> RecordedImpacts:
     """Leave out impacts that cannot be used.
 
     Args:
         impacts: The impacts of a file.
         notify: Called with a sentence for each reason why impacts were left out.
+        numbers: Of the impacts (N,) in the recording; None for 0, 1, ...
 
     Returns:
         The impacts that can be used.
     """
+    whole = RecordedImpacts(impacts, rows=numbers)
     unusable = impacts.unusable()
     sentences = [
         f"left out: {int(rows.sum())} of {len(impacts)} impacts, which {reason} "
-        f"({listed_rows(rows)})"
+        f"({whole.listed(rows)})"
         for reason, rows in unusable.items()
     ]
     kept = ~np.any([np.zeros(len(impacts), bool), *unusable.values()], axis=0)
@@ -210,7 +242,8 @@ def without_unusable(impacts: Impacts, notify: Callable[[str], object]) -> Recor
         notify(f"not measured, and neither fitted nor judged: {', '.join(unmeasured)}")
     rows = np.flatnonzero(kept)
     notes = {"left_out": sentences} if sentences else {}
-    return RecordedImpacts(impacts[rows].checked(), notes=notes, rows=rows)
+    in_recording = rows if numbers is None else numbers[rows]
+    return RecordedImpacts(impacts[rows].checked(), notes=notes, rows=in_recording)
 
 
 def _usable(

@@ -116,7 +116,7 @@ def scene_for_trials(source: str, names: BodyNames, trials: Trials) -> tuple[Sce
     try:
         scene = load_scene(source, ground=names.ground)
     except SceneError:
-        if names.struck is None or names.striker is None:
+        if names.struck is None and names.striker is None:
             raise
         # Without settings beside the MJCF file, names are those of geoms, as in `calibrate`.
         return _scene_with_geoms(source, names), same_as_scene

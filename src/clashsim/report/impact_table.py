@@ -12,7 +12,9 @@ _MAX_ROWS = 60
 _MIN_SPEED = 1e-3  # m/s at which surfaces close in: below, their ratio means nothing
 
 
-def impacts_table(impacts: Impacts, before: np.ndarray, contact: Contact) -> Table:
+def impacts_table(
+    impacts: Impacts, before: np.ndarray, contact: Contact, *, numbers: np.ndarray | None = None
+) -> Table:
     """A table with a row per impact, at most 60.
 
     Columns are the speeds at which the two surfaces close in and slide at their contact, the speed
@@ -22,7 +24,10 @@ def impacts_table(impacts: Impacts, before: np.ndarray, contact: Contact) -> Tab
         impacts: N impacts.
         before: Their motion before, (N, d) as in `Impacts`, with the bodies touching.
         contact: Their contacts.
+        numbers: Of the impacts (N,) in their recording; None for 0, 1, ...
     """
+    if numbers is None:
+        numbers = np.arange(len(impacts))
     closing, sliding, parting = _contact_speeds(impacts, before, contact)
     speeds = np.linalg.norm(impacts.after[:, : 2 if impacts.planar else 3], axis=1)
     table = Table(title=f"{len(impacts)} impacts", title_justify="left")
@@ -32,14 +37,19 @@ def impacts_table(impacts: Impacts, before: np.ndarray, contact: Contact) -> Tab
         table.add_column(head, justify="right")
     for row in range(min(len(impacts), _MAX_ROWS)):
         meets = contact.touching[row] and closing[row] > _MIN_SPEED
-        numbers = ("the bodies do not meet", "-", "-")
+        cells = ("the bodies do not meet", "-", "-")
         if meets:
             ratio = parting[row] / closing[row]
-            numbers = (f"{closing[row]:.3f}", f"{sliding[row]:.3f}", f"{ratio:.2f}")
-        table.add_row(str(row), *numbers, f"{speeds[row]:.3f}")
+            cells = (f"{closing[row]:.3f}", f"{sliding[row]:.3f}", _cell(ratio, 2))
+        table.add_row(str(numbers[row]), *cells, _cell(speeds[row], 3))
     if len(impacts) > _MAX_ROWS:
         table.caption = f"and {len(impacts) - _MAX_ROWS} more"
     return table
+
+
+def _cell(value: float, digits: int) -> str:
+    """A number; a dash where parts of the outcome were not measured."""
+    return "-" if np.isnan(value) else f"{value:.{digits}f}"
 
 
 def _contact_speeds(

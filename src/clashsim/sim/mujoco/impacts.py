@@ -33,6 +33,7 @@ _SINK_KEPT_VELOCITY = 0.3  # share of the velocity that is kept after a round
 # Points along each axis of the grid over parameters that change how far a body sinks in.
 _FINE_SINK_POINTS = 17
 _COARSE_SINK_POINTS = 5  # where there are three parameters or more
+_NO_CONTACT = -1e3  # m: margin of a pair of geoms, at which it never touches
 
 
 class ImpactEnd(IntEnum):
@@ -437,7 +438,7 @@ def _rest_height_table(scene: Scene) -> _RestHeightTable:
     theta = np.tile(scene.nominal, (len(grid), 1))
     for column, i in enumerate(params):
         theta[:, i] = from_unit([scene.params[i]], grid[:, column : column + 1])[:, 0]
-    simulations = batch.Batch(scene.base, len(grid), nthread=default_threads())
+    simulations = batch.Batch(_on_ground_alone(scene), len(grid), nthread=default_threads())
     scene.write(theta, simulations.expand)
     body = scene.struck_body
     qpos = simulations.bind("qpos")
@@ -449,6 +450,19 @@ def _rest_height_table(scene: Scene) -> _RestHeightTable:
     assert scene.plane is not None
     heights = qpos[:, body.qpos[:3]] @ scene.plane[2]
     return _RestHeightTable(params, values, heights.reshape([len(axis) for axis in unit]))
+
+
+def _on_ground_alone(scene: Scene) -> mujoco.MjModel:
+    """The scene without any contact but those of the ground.
+
+    In a scene's reference configuration other bodies may be where the struck body lies.
+    """
+    model = copy.copy(scene.base)
+    model.geom_contype[:] = 0
+    model.geom_conaffinity[:] = 0
+    other_pairs = np.setdiff1d(np.arange(model.npair), pair_rows(model, GROUND))
+    model.pair_margin[other_pairs] = _NO_CONTACT
+    return model
 
 
 def simulate_impacts(
