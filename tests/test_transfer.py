@@ -37,7 +37,7 @@ def recorded(scene: Scene, n: int, seed: int, **truth: float):
     values = {**TRUTH, **truth}
     fixed = []
     for param in scene.params:
-        value = values.get(param.name, 0.0)
+        value = values.get(param.name, param.nominal)
         width = 1e-6 * (param.high - param.low)
         fixed.append(replace(param, nominal=value, low=value - width, high=value + width))
     impacts = sample(scene.with_params(fixed), n, seed)
