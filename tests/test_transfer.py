@@ -68,16 +68,16 @@ def test_stiffness_goes_with_the_mass_that_is_moved(light: Calibration) -> None:
     assert heavy["damping"] == pytest.approx(same["damping"] / 2)
 
 
-def test_three_impacts_and_a_transfer_are_better_than_three_alone(light: Calibration) -> None:
+def test_one_impact_and_a_transfer_are_better_than_one_alone(light: Calibration) -> None:
     scene = scene_of(0.1)
     impacts = recorded(scene, 40, 2)
-    fitted, test = impacts[np.arange(3)], impacts[np.arange(3, 40)]
+    fitted, test = impacts[np.arange(1)], impacts[np.arange(1, 40)]
     gyration = inertia(scene, scene.struck_body).gyration
     errors = []
     for prior in (scene, with_prior_from(scene, light)):
         model = calibrate(SolvedModel(prior), fitted, posterior_samples=1)
         errors.append(np.median(relative_error(model.predict(test), test.after, gyration)))
-    assert errors[1] < errors[0]
+    assert errors[1] < 0.3 * errors[0]
 
 
 def test_the_command_takes_another_run(light: Calibration, tmp_path: Path, capsys) -> None:
