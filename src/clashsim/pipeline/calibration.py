@@ -45,7 +45,7 @@ from clashsim.pipeline.arguments import (
     without_chosen_ground,
 )
 from clashsim.pipeline.calibration_data import CalibrationData
-from clashsim.pipeline.durations import TESTS, Stopwatch, say_nothing
+from clashsim.pipeline.durations import TESTING_PER_FIT, Stopwatch, say_nothing
 from clashsim.pipeline.pair_recordings import named_pairs
 from clashsim.pipeline.recorded_impacts import (
     RecordedImpacts,
@@ -305,7 +305,8 @@ def fit_and_judge(
         calibration = calibrate(base, data.fitted, seed=seed, frame=data.fitted_frame)
     if len(data.held_out) == 0:
         stopwatch.expect(
-            "testing on impacts that were not fitted", TESTS * stopwatch.seconds["calibration"]
+            "testing on impacts that were not fitted",
+            TESTING_PER_FIT * stopwatch.seconds["calibration"],
         )
     with stopwatch.measure("judging"):
         judged = predict_held_out(

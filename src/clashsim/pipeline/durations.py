@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-TESTS = 4.0  # times a fit, that cross-validation and fits to fewer impacts take
+TESTING_PER_FIT = 4.0  # times a fit, that cross-validation and fits to fewer impacts take
 _WORTH_SAYING = 10.0  # s
 _MINUTES = 100.0  # s, from which minutes are said
 
