@@ -57,8 +57,8 @@ def newton_coulomb(problem: FewShotProblem, rows: np.ndarray, seed: int) -> np.n
         Twists after impact, (N, k).
     """
     inputs = point_contact_inputs(problem.scene, problem.frames, problem.impacts)
-    law = fit_point_contact(inputs[rows], problem.twist_change[rows], problem.twist_size[rows])
-    return problem.frames.decode(point_contact(law[None], inputs))
+    fit = fit_point_contact(inputs[rows], problem.twist_change[rows], problem.twist_size[rows])
+    return problem.frames.decode(point_contact(fit.law[None], inputs))
 
 
 def ridge(problem: FewShotProblem, rows: np.ndarray, seed: int) -> np.ndarray:

@@ -22,10 +22,10 @@ from clashsim.core.errors import DataError, RunError
 from clashsim.core.impacts import Impacts
 from clashsim.fit.base import BaseModel
 from clashsim.fit.calibrate import Calibration
-from clashsim.fit.field_descent import FieldData
 from clashsim.fit.field_kernels import Context, PriorScales, prior_covariance
 from clashsim.fit.fields import outcome_jacobian, predict_posterior
 from clashsim.fit.input_scaling import InputScaling
+from clashsim.fit.lockstep import FieldData
 from clashsim.fit.priors import prior_std
 
 # Prior scales with which strikes are chosen; see the module's docstring.

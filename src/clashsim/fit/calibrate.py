@@ -19,7 +19,6 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.base import BaseModel
-from clashsim.fit.field_descent import FieldData, Fit, run_fits
 from clashsim.fit.field_kernels import CONSTANTS_ONLY, PriorScales
 from clashsim.fit.fields import (
     TEMPER,
@@ -31,23 +30,19 @@ from clashsim.fit.fields import (
 )
 from clashsim.fit.input_scaling import InputScaling, physics_of
 from clashsim.fit.local_correction import LocalCorrection
+from clashsim.fit.lockstep import FieldData, Fit, run_fits
 from clashsim.fit.priors import FIXED_STD, contact_prior, theta_prior, unit_estimate
 
-# Candidate prior scales, besides constants without fields; the evidence of the impacts decides how
-# much each of them weighs.
+# Candidate prior scales; the evidence of the impacts decides how much each of them weighs. The
+# noise of each is fitted too.
 PRIOR_SCALES = (
-    PriorScales(),
-    PriorScales(field=0.1),
-    PriorScales(noise=0.015),
-    PriorScales(noise=0.06),
+    CONSTANTS_ONLY,
+    PriorScales(field=0.1, about_mean=True),
+    PriorScales(field=0.3, about_mean=True),
 )
-# Candidate noises, relative to the outcome, of fits of constants alone.
-_NOISES = (0.02, 0.05, 0.1)
 # Log evidence is divided by this before it weighs prior scales: with ten impacts a difference of a
 # few nats is chance.
 _TEMPERATURE = 4.0
-# Nats by which constants alone must be better than fields: no real contact is the same everywhere.
-_CONSTANTS_MARGIN = 5.0
 _MAX_FITS = 3  # that are averaged
 _MIN_WEIGHT = 0.1  # relative to the most probable fit; fits of a lower weight are dropped
 # A posterior sample is dropped if its cost exceeds the median by more than _COST_MARGIN plus
@@ -337,17 +332,17 @@ def _fit_posteriors(
     if not torch.equal(contact.std, priors[0].std):
         priors.append(contact)
     anchors = yield from fit_constants(data, priors, plan.near)
-    plans = [PlannedFit(scales, 1, priors[0], anchors[0]) for scales in plan.prior_scales]
-    for prior, anchor in zip(priors, anchors, strict=True):
-        for noise in _NOISES:
-            plans.append(PlannedFit(replace(CONSTANTS_ONLY, noise=noise), 1, prior, anchor))
+    plans = [
+        PlannedFit(scales, 1, prior, anchor, fit_noise=True)
+        for prior, anchor in zip(priors, anchors, strict=True)
+        for scales in plan.prior_scales
+    ]
     fits = yield from fit_posteriors(data, plans, seed=plan.seed)
     kept, weights = _weigh(fits)
     # Only the fits that the evidence supports get more samples than the most probable one.
-    samples = plan.posterior_samples
     sampled = yield from fit_posteriors(
         data,
-        [replace(plans[i], samples=samples, begin=fits[i].dual[0]) for i in kept],
+        [_sampled(plans[i], fits[i], plan.posterior_samples) for i in kept],
         seed=plan.seed,
     )
     posteriors = tuple(_without_outliers(posterior) for posterior in sampled)
@@ -356,6 +351,11 @@ def _fit_posteriors(
     constant_fits = [fit for fit in fits if fit.scales.field == 0]
     constants = max(constant_fits, key=lambda posterior: posterior.evidence)
     return _Fitted(posteriors, weights, constants)
+
+
+def _sampled(plan: PlannedFit, fit: Posterior, samples: int) -> PlannedFit:
+    """The same fit with several samples, beginning where it ended and with its noise."""
+    return replace(plan, scales=fit.scales, samples=samples, begin=fit.dual[0], fit_noise=False)
 
 
 def _calibration(
@@ -377,8 +377,7 @@ def _calibration(
 
 def _weigh(fits: list[Posterior]) -> tuple[list[int], tuple[float, ...]]:
     """Indices of the fits that the evidence supports, best first, and their weights."""
-    margins = [_CONSTANTS_MARGIN if fit.scales.field == 0 else 0.0 for fit in fits]
-    evidence = np.array([fit.evidence for fit in fits]) - margins
+    evidence = np.array([fit.evidence for fit in fits])
     weights = np.exp((evidence - evidence.max()) / _TEMPERATURE)
     best = np.argsort(-weights)[:_MAX_FITS]
     kept = [int(i) for i in best if weights[i] > _MIN_WEIGHT]

@@ -28,6 +28,9 @@ class PriorScales:
         field_length_scale: Length scale of fields, in standard deviations of their group.
         residual_length_scale: Length scale of the residual, over the root of the number of its
             columns.
+        about_mean: Whether a field is a departure from its own mean over the fitted impacts. Far
+            from these, parameters then return to the constants that fit them best, and not to
+            values between these and the nominal ones.
     """
 
     field: float = 0.3
@@ -38,6 +41,7 @@ class PriorScales:
     noise: float = 0.03
     field_length_scale: float = 1.5
     residual_length_scale: float = 1.0
+    about_mean: bool = False
 
 
 # Plain identification of constant parameters: no fields, no residual.
@@ -59,28 +63,32 @@ class Context:
     all: Tensor
 
 
-def field_kernels(a: Context, b: Context, scales: PriorScales) -> tuple[Tensor, Tensor]:
-    """Covariances of one parameter's field over its prior variance.
+def fitted_kernel(a: Context, fitted: Context, scales: PriorScales) -> Tensor:
+    """Covariance of one parameter between impacts and the fitted ones, over its prior variance.
 
     Args:
         a: n impacts.
-        b: n' impacts.
+        fitted: n' impacts; the same object if their own covariance is wanted.
         scales: Prior scales.
 
     Returns:
-        Covariance (n, n') of the smooth field, and covariance of the scatter from hit to hit: a
-        diagonal matrix (n, n) if `a` and `b` are the same object, else a single zero (1,).
+        (n, n'), the constant part included.
     """
-    kernel = torch.ones(len(a.all), len(b.all), dtype=torch.float64)
+    kernel = _field_kernel(a, fitted, scales)
+    if scales.about_mean:
+        among_fitted = kernel if a is fitted else _field_kernel(fitted, fitted, scales)
+        kernel = kernel - kernel.mean(1, keepdim=True) - among_fitted.mean(0) + among_fitted.mean()
+    return 1 + kernel
+
+
+def _field_kernel(a: Context, b: Context, scales: PriorScales) -> Tensor:
+    """Covariance (n, n') of the field of one parameter, over the parameter's prior variance."""
+    kernel = torch.zeros(len(a.all), len(b.all), dtype=torch.float64)
     if scales.field > 0:
         for x, y in zip(a.groups, b.groups, strict=True):
             if x.shape[1]:
                 kernel = kernel + scales.field**2 * _rbf(x, y, scales.field_length_scale)
-    if a is b:
-        scatter = torch.eye(len(a.all), dtype=torch.float64) * scales.scatter**2
-    else:
-        scatter = torch.zeros(1, dtype=torch.float64)
-    return kernel, scatter
+    return kernel
 
 
 def residual_kernel(a: Context, b: Context, scales: PriorScales) -> Tensor:
@@ -111,7 +119,7 @@ def prior_covariance(
     jacobian_a, context_a = a
     jacobian_b, context_b = b
     k = jacobian_a.shape[1]
-    smooth, _ = field_kernels(context_a, context_b, scales)
+    smooth = 1 + _field_kernel(context_a, context_b, scales)
     gram = (jacobian_a * std).flatten(0, 1) @ (jacobian_b * std).flatten(0, 1).T
     of_residual = torch.einsum(
         "nl,ij->nilj",

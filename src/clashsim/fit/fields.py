@@ -23,20 +23,18 @@ from torch import Tensor
 from clashsim.fit.field_descent import (
     FREE_STD,
     Descent,
-    FieldData,
     FieldProblem,
     FieldSolution,
-    Fit,
     apply_kernel,
-    value_and_jacobian,
 )
 from clashsim.fit.field_kernels import (
     CONSTANTS_ONLY,
     Context,
     PriorScales,
-    field_kernels,
+    fitted_kernel,
     residual_kernel,
 )
+from clashsim.fit.lockstep import FieldData, Fit, value_and_jacobian
 from clashsim.fit.priors import ThetaPrior
 
 # Scale of the perturbations of posterior samples. The mean of samples with small perturbations
@@ -78,6 +76,9 @@ class Posterior:
         jacobian: Derivative (N, k, p) of the first sample's outcomes over their size with respect
             to the parameters; None in runs saved by versions that did not store it.
         loo_median: Median leave-one-out error over the size of the outcome; zero in such runs.
+        left_out_error: Leave-one-out errors of the first sample over the size of the outcome
+            (N, k); None in such runs.
+        left_out_variance: Variances (N, k) that the model states for these errors.
     """
 
     scales: PriorScales
@@ -94,6 +95,8 @@ class Posterior:
     context: Context
     jacobian: Tensor | None = None
     loo_median: float = 0.0
+    left_out_error: Tensor | None = None
+    left_out_variance: Tensor | None = None
 
     @property
     def theta(self) -> Tensor:
@@ -202,6 +205,8 @@ class PlannedFit:
         prior: Of the constants.
         anchor: Constants at which the descents begin.
         begin: Coefficients of the fields (N, p) at which they begin instead, if given.
+        fit_noise: Whether the noise is chosen by the evidence, and not that of `scales`; only with
+            one sample.
     """
 
     scales: PriorScales
@@ -209,6 +214,7 @@ class PlannedFit:
     prior: ThetaPrior
     anchor: FittedConstants
     begin: Tensor | None = None
+    fit_noise: bool = False
 
 
 def fit_posteriors(
@@ -244,7 +250,7 @@ class _BegunFit:
         """The posterior at the end of the descent."""
         problem = self.problem
         return Posterior(
-            scales=problem.scales,
+            scales=replace(problem.scales, noise=end.noise),
             std=problem.std,
             mean=problem.mean,
             anchor=self.anchor.expand(len(problem.mean), -1).clone(),
@@ -253,11 +259,13 @@ class _BegunFit:
             outcome_shape=end.outcome_shape,
             cost=end.cost,
             evidence=end.evidence,
-            loo_error=end.loo_error,
+            loo_error=end.left_out.standardised,
             constants_std=end.constants_std,
             context=problem.data.context,
             jacobian=end.jacobian,
-            loo_median=end.loo_median,
+            loo_median=end.left_out.median,
+            left_out_error=end.left_out.error,
+            left_out_variance=end.left_out.variance,
         )
 
 
@@ -277,7 +285,7 @@ def _begin_fit(data: FieldData, fit: PlannedFit, generator: torch.Generator) -> 
     # The residual is relative to the size that the constants alone predict. The final prediction
     # may be far off before its residual is added, and would then scale the residual wrongly.
     ratio = (fit.anchor.sizes / size).clamp(*_SIZE_RATIO_RANGE).expand(m, n)
-    smooth, _ = field_kernels(data.context, data.context, fit.scales)
+    smooth = fitted_kernel(data.context, data.context, fit.scales)
     identity = torch.eye(n, dtype=torch.float64)
     if fit.begin is None:
         # The coefficients with which every impact begins at the anchor.
@@ -293,6 +301,7 @@ def _begin_fit(data: FieldData, fit: PlannedFit, generator: torch.Generator) -> 
         std=std,
         scales=fit.scales,
         ratio=ratio,
+        fit_noise=fit.fit_noise,
     )
     return _BegunFit(problem, fit.anchor.constants, problem.descend(dual, rounds=_POSTERIOR_ROUNDS))
 
@@ -311,7 +320,7 @@ def predict_posterior(
         Change of twist over the approach speed (M, N, k), and the parameters of each impact
         (M, N, p) on the unit scale about the nominal values.
     """
-    smooth, _ = field_kernels(data.context, posterior.context, posterior.scales)
+    smooth = fitted_kernel(data.context, posterior.context, posterior.scales)
     phi = posterior.mean[:, None] + apply_kernel(smooth, posterior.std, posterior.dual)
     value = data.evaluate(phi)
     after = value + data.twist_before

@@ -17,11 +17,11 @@ from clashsim.core.estimates import Estimate
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
 from clashsim.fit.base import BaseModel
-from clashsim.fit.field_descent import run_fits
 from clashsim.fit.field_kernels import CONSTANTS_ONLY
 from clashsim.fit.fields import PlannedFit, fit_constants, fit_posteriors
 from clashsim.fit.identification_problem import IdentificationProblem, identification_problem
 from clashsim.fit.input_scaling import InputScaling
+from clashsim.fit.lockstep import run_fits
 from clashsim.fit.priors import estimates_of_free, theta_prior
 from clashsim.optim.levenberg_marquardt import (
     BatchDamping,

@@ -15,8 +15,8 @@ from clashsim.core.impacts import MotionBefore
 from clashsim.core.params import to_unit
 from clashsim.fit.base import BaseModel
 from clashsim.fit.circumstances import circumstances
-from clashsim.fit.field_descent import FieldData, Physics
 from clashsim.fit.field_kernels import Context
+from clashsim.fit.lockstep import FieldData, Physics
 
 _STRUCK_GROUP = 1  # index of the struck body's normal and orientation among `circumstances`
 # Smallest width of a circumstance, as a share of its standard deviation in the training data.

@@ -139,32 +139,53 @@ def point_contact(law: np.ndarray, x: PointContactInputs) -> np.ndarray:
     return np.concatenate([impulse, angular], -1)
 
 
-def fit_point_contact(x: PointContactInputs, change: np.ndarray, size: np.ndarray) -> np.ndarray:
+@dataclass(frozen=True, eq=False)
+class PointContactFit:
+    """A law fitted to N impacts.
+
+    Attributes:
+        law: Restitution, friction, tangential restitution (3,).
+        left_out_error: Errors (N, k) of predicting each impact by the law of the others, over the
+            sizes of the outcomes.
+    """
+
+    law: np.ndarray
+    left_out_error: np.ndarray
+
+
+def fit_point_contact(
+    x: PointContactInputs, change: np.ndarray, size: np.ndarray
+) -> PointContactFit:
     """Find the law that fits best, by grid search and then simplex search.
 
-    The loss of an impact is limited, so that a few impacts that follow no law hardly matter.
+    The loss of an impact is limited, so that a few impacts that follow no law hardly matter. Laws
+    of all impacts but one are those of the grid.
 
     Args:
         x: Inputs of N impacts.
         change: Observed changes of twist over the approach speed (N, 3 or 6).
         size: Sizes of the outcomes over the approach speed (N,).
-
-    Returns:
-        Restitution, friction, tangential restitution (3,).
     """
 
-    def loss(law: np.ndarray) -> np.ndarray:
+    def losses(law: np.ndarray) -> np.ndarray:
+        """Loss (..., N) of each impact."""
         predicted = point_contact(law[..., None, :], x)
         error = np.linalg.norm(predicted - change, axis=-1) / size
-        return (error**2 / (_CAP**2 + error**2)).mean(-1)
+        return error**2 / (_CAP**2 + error**2)
 
     laws = np.stack([axis.ravel() for axis in np.meshgrid(*_AXES, indexing="ij")], 1)
     batches = np.array_split(laws, max(1, len(laws) * len(x) // _BATCH))
-    scores = np.concatenate([loss(batch) for batch in batches])
+    of_laws = np.concatenate([losses(batch) for batch in batches])
+    total = of_laws.sum(1)
     best = minimize(
-        lambda law: float(loss(np.clip(law, _LOW, _HIGH))),
-        laws[scores.argmin()],
+        lambda law: float(losses(np.clip(law, _LOW, _HIGH)).mean()),
+        laws[total.argmin()],
         method="Nelder-Mead",
         options={"maxiter": 150},
     ).x
-    return np.clip(best, _LOW, _HIGH)
+    of_others = laws[(total[:, None] - of_laws).argmin(0)]
+    predicted = np.concatenate(
+        [point_contact(of_others[i][None], x[np.array([i])]) for i in range(len(x))]
+    )
+    left_out_error = (predicted - change) / size[:, None]
+    return PointContactFit(np.clip(best, _LOW, _HIGH), left_out_error)

@@ -1,0 +1,106 @@
+"""Covariances, evidence and leave-one-out errors of a linearised model with Gaussian unknowns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clashsim.fit.field_kernels import repeat_outputs
+
+DEGREES_OF_FREEDOM = 4.0  # of the Student-t noise
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Predictions of each of N impacts from all others, in the linearised model.
+
+    Attributes:
+        error: Observed minus predicted outcome, over its size (N, k); zero where nothing was
+            measured.
+        variance: Variance (N, k) that the model states for these errors, noise included.
+        standardised: Mean squared standardised error.
+    """
+
+    error: Tensor
+    variance: Tensor
+    standardised: float
+
+    @property
+    def median(self) -> float:
+        """Median size of the errors."""
+        return float(self.error.norm(dim=1).median())
+
+
+def evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> float:
+    """Logarithm of the marginal likelihood of one member's linearised model."""
+    # Cost of the lowered weights under the Student-t distribution.
+    outliers = 0.5 * DEGREES_OF_FREEDOM * (weight.log() - weight + 1).sum()
+    fit = 0.5 * (target[:, 0] @ alpha.reshape(-1))
+    return float((outliers - fit - factor.diagonal().log().sum()).item())
+
+
+def leave_one_out(factor: Tensor, target: Tensor, k: int, unmeasured: Tensor | None) -> LeftOut:
+    """Leave each impact out in turn.
+
+    Args:
+        factor: Cholesky factor (n k, n k) of the observations' covariance.
+        target: Observations (n k, 1) as differences from the prior mean.
+        k: Numbers per impact.
+        unmeasured: As in `FieldData`.
+    """
+    inverse = torch.cholesky_inverse(factor)
+    n = len(target) // k
+    alpha = torch.cholesky_solve(target, factor).reshape(n, k, 1)
+    # (n, k, k): inverse covariances of each impact given all others.
+    blocks = inverse.reshape(n, k, n, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+    error = torch.linalg.solve(blocks, alpha)
+    if unmeasured is not None:
+        error = error - unmeasured @ error
+    variance = torch.linalg.inv(blocks).diagonal(dim1=1, dim2=2)
+    return LeftOut(error[..., 0], variance, float((alpha * error).mean()))
+
+
+def scaled(kernel: Tensor, ratio: Tensor) -> Tensor:
+    """Kernels (M, N, N) of a residual that each impact multiplies by its ratio (M, N)."""
+    return ratio[:, :, None] * kernel * ratio[:, None, :]
+
+
+def outer(jacobian: Tensor, kernel: Tensor, std: Tensor) -> Tensor:
+    """Covariance (M, N k, N k) of outcomes due to the parameters: sum_p std_p^2 J_p K J_p^T.
+
+    Args:
+        jacobian: J (M, N, k, p).
+        kernel: K (N, N), the same for all parameters.
+        std: Prior standard deviations (p,).
+    """
+    m, n, k, _ = jacobian.shape
+    flat = (jacobian * std).reshape(m, n * k, -1)
+    gram = flat @ flat.transpose(1, 2)
+    return gram * repeat_outputs(kernel, k)
+
+
+def other_covariance(scatter: Tensor | None, of_residual: Tensor, noise: Tensor, k: int) -> Tensor:
+    """Covariance (M, N k, N k) of scatter, residual and noise.
+
+    Args:
+        scatter: Covariance due to the scatter of parameters (M, N k, N k), if there is any.
+        of_residual: Covariance of each output's residual (M, N, N).
+        noise: Variances of the noise (M, N).
+        k: Number of outputs.
+    """
+    m, n, _ = of_residual.shape
+    identity = torch.eye(k, dtype=torch.float64)
+    out = torch.einsum("mnl,ij->mnilj", of_residual, identity).reshape(m, n * k, n * k)
+    if scatter is not None:
+        out = out + scatter
+    out.diagonal(dim1=1, dim2=2).add_(noise.repeat_interleave(k, 1) + 1e-10)
+    return out
+
+
+def add_to_blocks(covariance: Tensor, blocks: Tensor) -> None:
+    """Add blocks (N, k, k) of single impacts to covariances (M, N k, N k), in place."""
+    n, k, _ = blocks.shape
+    by_impact = covariance.view(-1, n, k, n, k)
+    by_impact.diagonal(dim1=1, dim2=3).add_(blocks.permute(1, 2, 0))
