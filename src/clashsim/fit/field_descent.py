@@ -24,6 +24,7 @@ from clashsim.fit.field_kernels import (
     repeat_outputs,
     residual_kernel,
 )
+from clashsim.fit.leave_one_out import LeaveOneOut, leave_one_out
 from clashsim.fit.priors import FIXED_STD
 
 _DEGREES_OF_FREEDOM = 4.0  # of the Student-t noise
@@ -117,6 +118,7 @@ class FieldSolution:
         constants_std: Laplace standard deviations (p,) of the constants, of the first member.
         jacobian: Derivative (N, k, p) of the first member's outcomes over their size with respect
             to the parameters.
+        leave_one_out: Errors of leaving each impact out, of the first member.
     """
 
     dual: Tensor
@@ -129,6 +131,7 @@ class FieldSolution:
     loo_median: float
     constants_std: Tensor
     jacobian: Tensor
+    leave_one_out: LeaveOneOut
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +210,7 @@ class FieldProblem:
         """
         found = yield from self._improve(dual, rounds)
         at = yield from self._linearise(found.dual, found.weight)
-        return self._solution(found.dual, at, found.cost, found.evidence)
+        return self._solution(found, at)
 
     def search(self, dual: Tensor, *, rounds: int) -> Search:
         """`descend`, where only the coefficients and costs at the end matter."""
@@ -255,10 +258,8 @@ class FieldProblem:
             ratio=self.ratio[members],
         )
 
-    def _solution(
-        self, dual: Tensor, at: _Linearised, cost: Tensor, evidence: float
-    ) -> FieldSolution:
-        """The solution at dual coefficients, with the quantities that need its linearisation."""
+    def _solution(self, found: _Improved, at: _Linearised) -> FieldSolution:
+        """The solution that was found, with the quantities that need its linearisation."""
         m, n, k = self.target.shape
         smooth, _ = self._kernels
         miss = at.miss.reshape(m, n * k, 1)
@@ -269,18 +270,26 @@ class FieldProblem:
         explained = (first_jacobian * torch.cholesky_solve(first_jacobian, whole_factor)).sum(0)
         variance = self.std.square() - self.std.pow(4) * explained
         linear_target = self._linear_target(at)[0]
-        loo_error, loo_median = _leave_one_out(whole_factor, linear_target, k, self.data.unmeasured)
+        errors = leave_one_out(
+            whole_factor,
+            linear_target,
+            size=self.size,
+            weight=found.weight[0],
+            noise=self.scales.noise,
+            unmeasured=self.data.unmeasured,
+        )
         return FieldSolution(
-            dual=dual,
+            dual=found.dual,
             phi=at.phi,
             residual_dual=torch.cholesky_solve(miss, at.other_factor).reshape(m, n, k),
             outcome_shape=at.outcome_shape,
-            cost=cost,
-            evidence=evidence,
-            loo_error=loo_error,
-            loo_median=loo_median,
+            cost=found.cost,
+            evidence=found.evidence,
+            loo_error=errors.mean,
+            loo_median=errors.median,
             constants_std=variance.clamp_min(1e-12).sqrt(),
             jacobian=at.jacobian[0],
+            leave_one_out=errors.of_each,
         )
 
     def _linearise(
@@ -497,30 +506,6 @@ def _evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> 
     outliers = 0.5 * _DEGREES_OF_FREEDOM * (weight.log() - weight + 1).sum()
     fit = 0.5 * (target[:, 0] @ alpha.reshape(-1))
     return float((outliers - fit - factor.diagonal().log().sum()).item())
-
-
-def _leave_one_out(
-    factor: Tensor, target: Tensor, k: int, unmeasured: Tensor | None
-) -> tuple[float, float]:
-    """Mean squared standardised error of leaving each impact out in turn, and its median size.
-
-    They are exact for the linearised model.
-
-    Args:
-        factor: Cholesky factor (n k, n k) of the observations' covariance.
-        target: Observations (n k, 1) as differences from the prior mean.
-        k: Numbers per impact.
-        unmeasured: As in `FieldData`.
-    """
-    inverse = torch.cholesky_inverse(factor)
-    n = len(target) // k
-    alpha = torch.cholesky_solve(target, factor).reshape(n, k, 1)
-    # (n, k, k): inverse covariances of each impact given all others.
-    blocks = inverse.reshape(n, k, n, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
-    error = torch.linalg.solve(blocks, alpha)
-    if unmeasured is not None:
-        error = error - unmeasured @ error
-    return float((alpha * error).mean()), float(error.norm(dim=(1, 2)).median())
 
 
 def _scaled(kernel: Tensor, ratio: Tensor) -> Tensor:

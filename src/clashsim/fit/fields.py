@@ -37,6 +37,7 @@ from clashsim.fit.field_kernels import (
     field_kernels,
     residual_kernel,
 )
+from clashsim.fit.leave_one_out import LeaveOneOut
 from clashsim.fit.priors import ThetaPrior
 
 # Scale of the perturbations of posterior samples. The mean of samples with small perturbations
@@ -78,6 +79,7 @@ class Posterior:
         jacobian: Derivative (N, k, p) of the first sample's outcomes over their size with respect
             to the parameters; None in runs saved by versions that did not store it.
         loo_median: Median leave-one-out error over the size of the outcome; zero in such runs.
+        leave_one_out: Error and weight of each impact; None in such runs.
     """
 
     scales: PriorScales
@@ -94,6 +96,7 @@ class Posterior:
     context: Context
     jacobian: Tensor | None = None
     loo_median: float = 0.0
+    leave_one_out: LeaveOneOut | None = None
 
     @property
     def theta(self) -> Tensor:
@@ -258,6 +261,7 @@ class _BegunFit:
             context=problem.data.context,
             jacobian=end.jacobian,
             loo_median=end.loo_median,
+            leave_one_out=end.leave_one_out,
         )
 
 

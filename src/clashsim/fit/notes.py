@@ -52,6 +52,18 @@ class Sentence(TypedDict):
     words: str
 
 
+class OutlierNote(TypedDict):
+    """A fitted impact that is far from what the others predict.
+
+    Its error is in standard deviations, its weight over the median weight.
+    """
+
+    impact: str
+    deviation: float
+    weight: float
+    cause: str | None
+
+
 class Metrics(TypedDict, total=False):
     """Results of the calibration and of its evaluation."""
 
@@ -62,6 +74,7 @@ class Metrics(TypedDict, total=False):
     models: dict[str, Accuracy]
     restitution: RestitutionNote
     ground: GroundNote
+    outliers: list[OutlierNote]
     segmented: list[str]
     slide: Sentence
 

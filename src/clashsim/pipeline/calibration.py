@@ -24,6 +24,7 @@ from clashsim.data.folders import check_output_folder
 from clashsim.data.mjcf import EditedMjcf
 from clashsim.evaluate.data_efficiency import measure_data_efficiency
 from clashsim.evaluate.holdout import HeldOutPredictions, accuracies_by_model, predict_held_out
+from clashsim.evaluate.outliers import find_outliers, outlier_notes
 from clashsim.fit.base import BaseModel, distilled_model
 from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.calibrated_run import CalibratedRun, theta_in_ranges, with_ground_friction
@@ -312,7 +313,14 @@ def fit_and_judge(
         judged = predict_held_out(
             calibration, data.fitted, data.held_out, seed=seed, frame=data.held_out_frame
         )
-        efficiency = measure_data_efficiency(calibration, data.fitted, data.held_out, seed=seed)
+        outliers = find_outliers(calibration, data.fitted, data.fitted_frame)
+        efficiency = measure_data_efficiency(
+            calibration,
+            data.fitted,
+            data.held_out,
+            outliers=[outlier.row for outlier in outliers],
+            seed=seed,
+        )
     if judged is not None:
         judged = replace(judged, predicted={**(baselines or {}), **judged.predicted})
     # Only after testing: the ground friction identified from slides describes slides best, but
@@ -321,9 +329,20 @@ def fit_and_judge(
         calibration = with_ground_friction(calibration, slide)
     metrics = _metrics(calibration, data, judged)
     metrics |= data.notes
+    if outliers:
+        metrics["outliers"] = outlier_notes(outliers, data.names(held_out=False))
     if slide_notes:
         metrics["slide"] = slide_notes
-    findings = RunFindings(calibration, data, judged, slide, efficiency, metrics, stopwatch.seconds)
+    findings = RunFindings(
+        calibration=calibration,
+        data=data,
+        judged=judged,
+        slide=slide,
+        outliers=outliers,
+        efficiency=efficiency,
+        metrics=metrics,
+        seconds=stopwatch.seconds,
+    )
     page = report_page(findings, seed=seed)
     record = RunRecord(
         config=options,

@@ -165,6 +165,7 @@ def split_impacts(
         )
     fitted_rows = np.sort(order[:num_fitted])
     held_out_rows = np.sort(order[num_fitted:])
+    numbers = np.arange(len(impacts)) if recorded.rows is None else recorded.rows
     segmented = None
     if recorded.trials is not None:
         segmented = SegmentedTrials(
@@ -180,6 +181,7 @@ def split_impacts(
         fitted_frame=frame[fitted_rows],
         held_out_frame=frame[held_out_rows],
         segmented=segmented,
+        numbers=(numbers[fitted_rows], numbers[held_out_rows]),
         notes=recorded.notes,
     )
 

@@ -13,6 +13,7 @@ from clashsim.evaluate.data_efficiency import DataEfficiency
 from clashsim.evaluate.rest_poses import RestDisplacements
 from clashsim.evaluate.trust_map import TrustMap
 from clashsim.report.comparison import Comparison
+from clashsim.report.outliers import OutlierRow
 from clashsim.report.tables import Estimated
 
 
@@ -45,6 +46,8 @@ class ReportContent:
             (restitution at these speeds with nominal and with identified parameters).
         rest_displacements: Where bodies came to rest, measured and predicted.
         trust_map: Predicted standard deviation over all strikes of the scene.
+        outliers: Fitted impacts that are far from what the others predict.
+        outlying: Which of the N impacts are among them, (N,); None where none is.
         data_efficiency: Errors of calibrations on fewer impacts.
         advice: Whether more impacts would help, in words.
         trials: A row of a table for each trial; all rows have the same keys.
@@ -75,6 +78,8 @@ class ReportContent:
     restitution: Mapping[str, Sequence[float]] | None = None
     rest_displacements: RestDisplacements | None = None
     trust_map: TrustMap | None = None
+    outliers: Sequence[OutlierRow] = ()
+    outlying: np.ndarray | None = None
     data_efficiency: DataEfficiency | None = None
     advice: str | None = None
     trials: Sequence[Mapping[str, str]] = ()
@@ -112,6 +117,8 @@ class ReportContent:
         n = shape[0]
         shapes = {name: np.shape(values) for name, values in self.conditions.items()}
         shapes["labels"] = (len(self.impact_labels()),)
+        if self.outlying is not None:
+            shapes["outlying"] = np.shape(self.outlying)
         for name, given in shapes.items():
             if given != (n,):
                 raise DataError(
