@@ -152,7 +152,7 @@ def _calibrate_pairs(options: CalibrateOptions) -> None:
         options.impacts,
         options.out,
         config=config_from(options),
-        notify=print,
+        notify=partial(print, flush=True),
         progress=bar,
     )
     for name, of_pair in result.pairs.items():

@@ -14,6 +14,8 @@ from clashsim.commands.terminal import PlainConsole
 from clashsim.core.errors import DataError, ParamError
 from clashsim.core.executor import Executor, local
 
+# What plans and policies need of a run first.
+STRIKE_TABLE = "predicting where strikes leave the body, which takes 5 to 30 s"
 _WIDTH_WITHOUT_TERMINAL = 160  # columns: wide enough that no table is folded
 
 
@@ -46,6 +48,25 @@ def check_output_file(path: Path, endings: Sequence[str], *, overwrite: bool) ->
             f"the output {str(path)!r} already exists; "
             "choose another, or replace it with --overwrite"
         )
+
+
+def announce(work: str) -> None:
+    """Say what takes a while, and before it that the contact solver is compiled if it has to be.
+
+    Args:
+        work: What takes a while and how long, as in "planning, which takes 5 to 30 s".
+    """
+    announce_compilation()
+    print(work, flush=True)
+
+
+def announce_compilation() -> None:
+    """Say that the contact solver is about to be compiled, where it has to be."""
+    from clashsim.pipeline.durations import compilation_sentence
+
+    sentence = compilation_sentence()
+    if sentence is not None:
+        print(sentence, flush=True)
 
 
 @contextmanager

@@ -46,7 +46,7 @@ from clashsim.pipeline.arguments import (
     without_chosen_ground,
 )
 from clashsim.pipeline.calibration_data import CalibrationData
-from clashsim.pipeline.durations import TESTING_PER_FIT, Stopwatch, say_nothing
+from clashsim.pipeline.durations import Stopwatch, say_nothing
 from clashsim.pipeline.pair_recordings import named_pairs
 from clashsim.pipeline.recorded_impacts import (
     RecordedImpacts,
@@ -302,13 +302,11 @@ def fit_and_judge(
     stopwatch = stopwatch or Stopwatch()
     with stopwatch.measure("slide model"):
         slide, slide_notes = _fit_slides(base.scene, data, options.get("ground_friction"))
+    stopwatch.expect_compilation()
+    stopwatch.expect_fit(len(data.fitted))
     with stopwatch.measure("calibration"):
         calibration = calibrate(base, data.fitted, seed=seed, frame=data.fitted_frame)
-    if len(data.held_out) == 0:
-        stopwatch.expect(
-            "testing on impacts that were not fitted",
-            TESTING_PER_FIT * stopwatch.seconds["calibration"],
-        )
+    stopwatch.expect_testing(held_out=len(data.held_out) > 0)
     with stopwatch.measure("judging"):
         judged = predict_held_out(
             calibration, data.fitted, data.held_out, seed=seed, frame=data.held_out_frame
