@@ -70,6 +70,7 @@ class Metrics(TypedDict, total=False):
     impacts: int
     held_out: int
     outside: int
+    num_left_out: int
     judged: str
     models: dict[str, Accuracy]
     restitution: RestitutionNote

@@ -243,7 +243,9 @@ def without_unusable(
     if unmeasured:
         notify(f"not measured, and neither fitted nor judged: {', '.join(unmeasured)}")
     rows = np.flatnonzero(kept)
-    notes = {"left_out": sentences} if sentences else {}
+    notes: dict[str, Any] = {}
+    if sentences:
+        notes = {"left_out": sentences, "num_left_out": len(impacts) - len(rows)}
     in_recording = rows if numbers is None else numbers[rows]
     return RecordedImpacts(impacts[rows].checked(), notes=notes, rows=in_recording)
 
@@ -275,7 +277,8 @@ def _usable(
     kept = np.flatnonzero(meets)
     found = tuple(recorded.found[row] for row in kept) if recorded.found else ()
     left_out = [*recorded.notes.get("left_out", []), *sentences]
-    notes = {**recorded.notes, "left_out": left_out}
+    num_left_out = recorded.notes.get("num_left_out", 0) + len(impacts) - len(kept)
+    notes = {**recorded.notes, "left_out": left_out, "num_left_out": num_left_out}
     numbers = None if recorded.rows is None else recorded.rows[kept]
     usable = replace(recorded, impacts=impacts[kept], found=found, notes=notes, rows=numbers)
     return usable, frame[kept]
