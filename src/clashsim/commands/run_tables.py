@@ -24,10 +24,14 @@ def print_run(
         slide: Content of its slide.json; None without a slide model.
     """
     from clashsim.evaluate.conclusion import conclusion, is_reliable
+    from clashsim.evaluate.freed_parameters import candidate_sentences, weigh_candidates
     from clashsim.pipeline.run_report import value_units, warnings
     from clashsim.report import tables
 
     say_table(tables.parameter_table(run.scene.params, run.calibration.theta))
+    say("Which parameters were freed (in brackets: difference of log evidence)")
+    for sentence in candidate_sentences(weigh_candidates(run.calibration)):
+        say(f"- {sentence}")
     restitution = metrics.get("restitution")
     if restitution:
         speeds = restitution["speeds"]

@@ -12,6 +12,7 @@ from clashsim.core.contact_frame import inertia
 from clashsim.core.impacts import after_columns
 from clashsim.evaluate.conclusion import conclusion
 from clashsim.evaluate.data_efficiency import DataEfficiency
+from clashsim.evaluate.freed_parameters import weigh_candidates
 from clashsim.evaluate.holdout import HeldOutPredictions
 from clashsim.evaluate.outliers import Outlier, outlier_sentence
 from clashsim.evaluate.rest_poses import compare_rest_poses
@@ -81,6 +82,7 @@ def report_page(findings: RunFindings, *, seed: int) -> str:
         gyration=inertia(scene, scene.struck_body).gyration,
         params=scene.params,
         estimates=calibration.theta,
+        candidates=weigh_candidates(calibration),
         restitution=findings.metrics["restitution"],
         trust_map=trust_map,
         predictions_per_second=None if trust_map is None else trust_map.rate,

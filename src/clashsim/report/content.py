@@ -10,6 +10,7 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.params import Param
 from clashsim.evaluate.data_efficiency import DataEfficiency
+from clashsim.evaluate.freed_parameters import Candidate
 from clashsim.evaluate.rest_poses import RestDisplacements
 from clashsim.evaluate.trust_map import TrustMap
 from clashsim.report.comparison import Comparison
@@ -40,6 +41,7 @@ class ReportContent:
             with its unit.
         params: Parameters of the scene.
         estimates: Estimate of each parameter.
+        candidates: Which parameters were freed, and why.
         slide_estimates: Estimates of the slide model's values.
         slide_units: Units of the slide model's values, by name.
         restitution: Lists by the keys "speeds" (approach speeds, m/s), "nominal" and "identified"
@@ -73,6 +75,7 @@ class ReportContent:
     conditions: Mapping[str, np.ndarray] = field(default_factory=dict)
     params: Sequence[Param] = ()
     estimates: Sequence[Estimated] = ()
+    candidates: Sequence[Candidate] = ()
     slide_estimates: Sequence[Estimated] = ()
     slide_units: Mapping[str, str] = field(default_factory=dict)
     restitution: Mapping[str, Sequence[float]] | None = None

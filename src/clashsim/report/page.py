@@ -22,6 +22,7 @@ from clashsim.report.accuracy_sections import (
 from clashsim.report.comparison import Comparison
 from clashsim.report.content import ReportContent
 from clashsim.report.data_efficiency import data_efficiency_section
+from clashsim.report.freed_parameters import freed_section
 from clashsim.report.markup import Markup, tag
 from clashsim.report.outliers import outliers_section
 from clashsim.report.parameters import parameters_section, restitution_section, slide_section
@@ -42,6 +43,7 @@ def report(content: ReportContent) -> str:
         sections.append(trust_section(content.trust_map))
     sections.append(data_efficiency_section(content, compared))
     sections.append(parameters_section(content.params, content.estimates))
+    sections.append(freed_section(content.candidates))
     sections.append(restitution_section(content.restitution))
     sections.append(slide_section(content.slide_estimates, content.slide_units))
     sections.append(data_section(content))
