@@ -236,7 +236,7 @@ def test_distilled_models_are_kept(here, monkeypatch, puck, capsys):
 
 def test_demo(here, capsys):
     assert cli.main(["demo", "-o", "run", "--impacts", "6"]) == 0
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     assert "stand-in for reality" in out and "clashsim" in out
     assert "</html>" in Path("run/report.html").read_text()
     assert "Slide model, from 5 slides" in out and "slides held out end" in out

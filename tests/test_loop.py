@@ -279,7 +279,10 @@ def test_a_rig_of_the_user_is_asked_for_strikes_and_waited_for(tmp_path, capsys,
     assert "5 recordings of 6 strikes" in capsys.readouterr().err
     write_trials(out / "round-01" / "trials.safetensors", lab.recorded()[:6])
     assert cli.main(command) == 0
-    assert "off by" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "round 1: strikes, calibration and further training" in printed
+    assert "round 0" not in printed  # it was loaded
+    assert "error of the previous round's simulator" in printed
     assert cli.main(["show", str(out / "round-01" / "run")]) == 0
     capsys.readouterr()
     assert cli.main([*command, "--seed", "1"]) == 2

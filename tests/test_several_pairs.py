@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 import pytest
+from rich.console import Console
 
 import clashsim
 from clashsim import cli
@@ -26,13 +28,14 @@ from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.data.trial_files import write_trials
 from clashsim.evaluate import data_efficiency, trust_map
 from clashsim.evaluate.metrics import relative_error
-from clashsim.evaluate.pair_conclusions import overall_conclusion
+from clashsim.evaluate.pair_conclusions import brief_conclusion, overall_conclusion
 from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.run_folder import read_notes
 from clashsim.fit.solved_model import SolvedModel
 from clashsim.pipeline import advice
 from clashsim.pipeline.pair_recordings import named_pairs, pairs_of_trials
 from clashsim.pipeline.pair_trials import impacts_of_trials
+from clashsim.report.tables import pairs_table
 from clashsim.view.strike_sources import MeasuredImpacts
 
 # Round bodies: on corners small errors grow from one collision to the next.
@@ -126,11 +129,58 @@ def test_what_was_left_out_is_said(folder, capsys):
         "geom of that name; did you mean ball,",
         "1 of 26 impacts (14), whose striker is called 'wall of bricks'",
         "left out: pair block-brick, which has 2 usable impacts, and at least 3 are needed",
-        "block-ball: Good:",
-        "block-wall: Good:",
         "Good: all 2 pairs can be used (block-ball, block-wall).",
     ):
         assert sentence in said
+
+
+def test_the_terminal_has_a_line_for_each_pair(folder, capsys):
+    assert cli.main(["show", str(folder / "run")]) == 0
+    brief = capsys.readouterr().out
+    assert max(map(len, brief.splitlines())) <= 100
+    assert "90 % interval" not in brief  # tables of parameters are details
+    rows = [line.split() for line in brief.splitlines() if line.startswith("│ block-")]
+    cells = [" ".join(row).strip("│ ").split(" │ ") for row in rows]
+    assert [row[0] for row in cells] == ["block-ball", "block-wall"]
+    # One row of each names another body, so it is left out of the recording, not of a pair.
+    assert [row[1:3] for row in cells] == [["11", "0"], ["11", "0"]]
+    for row in cells:
+        own, identified = (float(share) for share in row[3].removesuffix(" %").split(" / "))
+        assert own >= identified
+        assert row[-1] == "good"
+    assert "clashsim show" in brief and "--details" in brief
+    assert cli.main(["show", str(folder / "run"), "--details"]) == 0
+    detailed = capsys.readouterr().out
+    assert detailed.count("90 % interval") == 2
+    assert max(map(len, detailed.splitlines())) <= 100
+
+
+def test_the_table_says_what_was_left_out_and_what_is_wrong():
+    def of_pair(own, identified, **more):
+        figures = {"clashsim": own, "MuJoCo, identified": identified}
+        models = {k: {"accuracy_0.1": v, "median": 1 - v} for k, v in figures.items()}
+        return {"impacts": 10, "held_out": 2, "models": models, **more}
+
+    outlier = {"impact": "impact 3", "deviation": 9.0, "weight": 0.01, "cause": None}
+    metrics = {
+        "a-b": of_pair(0.9, 0.5, num_left_out=3, outliers=[outlier]),
+        "a-c": of_pair(0.3, 0.9),
+        "a-d": {"impacts": 3, "held_out": 0},
+    }
+    brief = {name: brief_conclusion(found) for name, found in metrics.items()}
+    assert brief == {
+        "a-b": "good, 1 outlier",
+        "a-c": "worse than MuJoCo with identified values",
+        "a-d": "not judged",
+    }
+    out = Console(file=io.StringIO(), width=100)
+    out.print(pairs_table(metrics, brief))
+    text = out.file.getvalue()
+    rows = {line.split()[1]: line for line in text.splitlines() if line.startswith("│ a-")}
+    cells = [cell.strip() for cell in rows["a-b"].strip("│").split("│")]
+    assert cells == ["a-b", "12", "3", "90 / 50 %", "10.0 / 50.0", "good, 1 outlier"]
+    assert "worse than MuJoCo" in rows["a-c"]
+    assert rows["a-d"].count(" - │") == 2
 
 
 def test_the_report_has_a_section_for_each_pair(folder):

@@ -12,7 +12,7 @@ import numpy as np
 from tyro.conf import arg
 
 from clashsim.commands.option_types import OptionalOutputPath, RunArgument
-from clashsim.commands.shared import check_output_file, console
+from clashsim.commands.shared import announce, check_output_file, console
 from clashsim.core.errors import ParamError, RunError
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def run(options: AdviseOptions) -> None:
     if options.out is not None:
         check_output_file(options.out, (".csv", ".json"), overwrite=options.overwrite)
     model, scene = _model(options.run)
+    announce("comparing candidate strikes, which takes 5 to 30 s")
     choice = _candidates(options, model, scene)
     if options.strikes > len(choice.strikes):
         raise ParamError(f"{options.strikes} strikes cannot be chosen from {len(choice.strikes)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,8 @@ from clashsim.commands.option_types import (
     PairOptions,
     SceneArgument,
 )
-from clashsim.commands.run_tables import print_pairs_conclusion, print_run, unwritten_params
+from clashsim.commands.run_tables import print_pairs, print_run, unwritten_params
+from clashsim.commands.shared import say
 from clashsim.core.progress import bar
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ class CalibrateOptions:
     """Several pairs: what was identified for the pair with the most impacts is the prior of the
     others, so that they need fewer impacts.
     """
+    details: bool = False
+    """Several pairs: also print the tables of each pair."""
     pair: OmitArgPrefixes[PairOptions] = PairOptions()
 
 
@@ -133,7 +135,7 @@ def run(options: CalibrateOptions) -> None:
         options.impacts,
         options.out,
         config=config_from(options),
-        notify=partial(print, flush=True),
+        notify=say,
         progress=bar,
     )
     if result.mjcf is not None:
@@ -152,11 +154,13 @@ def _calibrate_pairs(options: CalibrateOptions) -> None:
         options.impacts,
         options.out,
         config=config_from(options),
-        notify=print,
+        notify=say,
         progress=bar,
     )
-    for name, of_pair in result.pairs.items():
-        print(f"\nPair {name}")
-        print_run(of_pair.run, of_pair.metrics, of_pair.slide)
-    print_pairs_conclusion({name: of_pair.metrics for name, of_pair in result.pairs.items()})
+    if options.details:
+        for name, of_pair in result.pairs.items():
+            print(f"\nPair {name}")
+            print_run(of_pair.run, of_pair.metrics, of_pair.slide)
+    metrics = {name: of_pair.metrics for name, of_pair in result.pairs.items()}
+    print_pairs(metrics, options.out, detailed=options.details)
     print(f"run written to {options.out}; open {options.out / 'report.html'} in a browser")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from clashsim.commands.option_types import OutputPath, SceneArgument
-from clashsim.commands.shared import console
+from clashsim.commands.shared import announce_compilation, console
 from clashsim.core.extras import require
 from clashsim.core.progress import bar
 
@@ -92,7 +93,14 @@ def run(options: LoopOptions) -> None:
             seed=options.seed,
         ),
     )
-    result = loop_run(options.scene, options.out, config=config, progress=bar)
+    announce_compilation()
+    result = loop_run(
+        options.scene,
+        options.out,
+        config=config,
+        notify=partial(print, flush=True),
+        progress=bar,
+    )
     if result.requested_strikes is not None:
         _print_request(result)
         return

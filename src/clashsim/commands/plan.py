@@ -17,7 +17,7 @@ from clashsim.commands.option_types import (
     RunArgument,
 )
 from clashsim.commands.run_tables import warn_if_unreliable
-from clashsim.commands.shared import console, open_executor
+from clashsim.commands.shared import STRIKE_TABLE, announce, console, open_executor
 from clashsim.core.errors import ParamError
 from clashsim.core.progress import bar
 
@@ -107,7 +107,7 @@ def run(options: PlanOptions) -> None:
         return
     if execution.executor is not None or execution.workers:
         raise ParamError("--executor and --workers are for many targets: give --targets as well")
-    print("predicting where strikes leave the body, which takes 5 to 30 s", flush=True)
+    announce(STRIKE_TABLE)
     result = plan_run(options.run, _pose_in_radians(options.target), config=_config(options))
     console().print(_table(result.plan, result.scene), markup=False)
     _print_warnings(result)
@@ -133,6 +133,7 @@ def _plan_targets(options: PlanOptions) -> None:
         check_output_file(options.out, (".csv", ".json"), overwrite=options.overwrite)
     tasks = target_files.read_targets(Path(str(options.targets)), task)
     warn_if_unreliable(options.run)
+    announce(STRIKE_TABLE)
     with open_executor(options.execution) as executor:
         plans = plan_targets(options.run, tasks, config=config, executor=executor, progress=bar)
     for sentence in target_files.summary(plans):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clashsim.commands.shared import console
+from clashsim.commands.shared import console, say, say_table
 
 if TYPE_CHECKING:
     from clashsim.data.mjcf import EditedMjcf
@@ -24,51 +24,64 @@ def print_run(
         slide: Content of its slide.json; None without a slide model.
     """
     from clashsim.evaluate.conclusion import conclusion, is_reliable
+    from clashsim.evaluate.freed_parameters import candidate_sentences, weigh_candidates
     from clashsim.pipeline.run_report import value_units, warnings
     from clashsim.report import tables
 
-    screen = console()
-
-    def show(renderable: Any, style: str | None = None) -> None:
-        # Names from files may contain text like [red], which rich would interpret.
-        screen.print(renderable, style=style, markup=False)
-
-    show(tables.parameter_table(run.scene.params, run.calibration.theta))
+    say_table(tables.parameter_table(run.scene.params, run.calibration.theta))
+    say("Which parameters were freed (in brackets: difference of log evidence)")
+    for sentence in candidate_sentences(weigh_candidates(run.calibration)):
+        say(f"- {sentence}")
     restitution = metrics.get("restitution")
     if restitution:
         speeds = restitution["speeds"]
         nominal = dict(zip(speeds, restitution["nominal"], strict=True))
         identified = dict(zip(speeds, restitution["identified"], strict=True))
-        show(tables.restitution_table(nominal, identified))
+        say_table(tables.restitution_table(nominal, identified))
     if "ground" in metrics:
-        show(tables.ground_friction_table(metrics["ground"]))
+        say_table(tables.ground_friction_table(metrics["ground"]))
     if slide is not None:
-        show(tables.slide_table(slide, value_units()))
+        say_table(tables.slide_table(slide, value_units()))
     if "models" in metrics:
-        show(tables.accuracy_table(f"Accuracy {metrics['judged']}", metrics["models"]))
+        say_table(tables.accuracy_table(f"Accuracy {metrics['judged']}", metrics["models"]))
     for sentence in warnings(run.calibration, metrics):
-        show(sentence, style="yellow")
+        say(sentence, style="yellow")
     if "slide" in metrics:
-        print(metrics["slide"]["words"])
+        say(metrics["slide"]["words"])
     result = conclusion(metrics)
     if result is not None:
-        show(result, style="bold" if is_reliable(metrics) else "bold yellow")
+        say(result, style="bold" if is_reliable(metrics) else "bold yellow")
 
 
-def print_pairs_conclusion(metrics: Mapping[str, Mapping[str, Any]]) -> None:
+def print_pairs(metrics: Mapping[str, Mapping[str, Any]], folder: Path, *, detailed: bool) -> None:
     """Print what a calibration of several pairs is good for: a line per pair, and one for all.
 
     Args:
         metrics: Content of metrics.json of each pair's run, by the pair's name.
+        folder: The run folder.
+        detailed: Whether the tables of each pair are printed elsewhere.
     """
-    from clashsim.evaluate.pair_conclusions import are_reliable, overall_conclusion, pair_conclusion
+    from clashsim.evaluate.outliers import outlier_sentence
+    from clashsim.evaluate.pair_conclusions import (
+        are_reliable,
+        brief_conclusion,
+        overall_conclusion,
+        pair_conclusion,
+    )
+    from clashsim.report.tables import pairs_table
 
-    screen = console()
-    print()
+    brief = {name: brief_conclusion(of_pair) for name, of_pair in metrics.items()}
+    say_table(pairs_table(metrics, brief))
     for name, of_pair in metrics.items():
-        screen.print(f"{name}: {pair_conclusion(of_pair)}", markup=False)
+        if not are_reliable({name: of_pair}):
+            say(f"{name}: {pair_conclusion(of_pair)}")
+        if of_pair.get("outliers"):
+            sentence = outlier_sentence(of_pair["impacts"], of_pair["outliers"])
+            say(f"{name}: {sentence}", style="yellow")
     style = "bold" if are_reliable(metrics) else "bold yellow"
-    screen.print(overall_conclusion(metrics), style=style, markup=False)
+    say(overall_conclusion(metrics), style=style)
+    if not detailed:
+        say(f"parameters of each pair: clashsim show {folder} --details")
 
 
 def warn_if_unreliable(folder: Path) -> None:

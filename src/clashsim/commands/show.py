@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clashsim.commands.option_types import RunArgument
-from clashsim.commands.run_tables import print_pairs_conclusion, print_run
+from clashsim.commands.run_tables import print_pairs, print_run
+from clashsim.commands.shared import say
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class ShowOptions:
 
     run: RunArgument
     """Run folder of clashsim calibrate or demo."""
+    details: bool = False
+    """A run of several pairs: also print the tables of each pair."""
 
 
 def run(options: ShowOptions) -> None:
@@ -30,11 +33,13 @@ def run(options: ShowOptions) -> None:
         _show(options.run)
         return
     for name, folder in folders.items():
-        print(f"\nPair {name}")
-        _show(folder)
+        if options.details:
+            print(f"\nPair {name}")
+            _show(folder)
     for sentence in pairs_notes(options.run):
-        print(sentence)
-    print_pairs_conclusion({name: read_notes(path)["metrics"] for name, path in folders.items()})
+        say(sentence)
+    metrics = {name: read_notes(path)["metrics"] for name, path in folders.items()}
+    print_pairs(metrics, options.run, detailed=options.details)
 
 
 def _show(folder: Path) -> None:
@@ -46,8 +51,8 @@ def _show(folder: Path) -> None:
     print_run(calibrated, notes["metrics"], notes["slide"])
     metrics = notes["metrics"]
     for sentence in (*metrics.get("segmented", ()), *metrics.get("left_out", ())):
-        print(sentence)
+        say(sentence)
     trials = [f"{trial['name']} ({trial['impacts']} impacts)" for trial in notes["trials"]]
     data = ", ".join(trials) or "not named"
     versions = ", ".join(f"{name} {version}" for name, version in notes["versions"].items())
-    print(f"scene {calibrated.scene.name}; data: {data}; made with {versions}")
+    say(f"scene {calibrated.scene.name}; data: {data}; made with {versions}")

@@ -14,7 +14,7 @@ from clashsim.commands.option_types import (
     RunArgument,
 )
 from clashsim.commands.run_tables import warn_if_unreliable
-from clashsim.commands.shared import open_executor
+from clashsim.commands.shared import STRIKE_TABLE, announce, open_executor
 from clashsim.core.errors import ParamError
 from clashsim.core.progress import bar
 
@@ -83,6 +83,7 @@ def run(options: TrainOptions) -> None:
         return
     if uses_executor:
         raise ParamError("--executor trains several policies at once: say how many with --seeds")
+    announce(STRIKE_TABLE)
     result = train_run(options.run, options.out, config=config, progress=bar)
     notes = result.policy.notes
     if options.device is None:
@@ -110,6 +111,7 @@ def _train_seeds(options: TrainOptions, config: TrainingConfig) -> None:
     from clashsim.pipeline.training import POLICY_FILE, train_seeds
 
     seeds = range(options.seed, options.seed + options.seeds)
+    announce(STRIKE_TABLE)
     with open_executor(options.execution) as executor:
         result = train_seeds(
             options.run, options.out, seeds, config=config, executor=executor, progress=bar

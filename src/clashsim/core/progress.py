@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-_REPORT_INTERVAL = 60.0  # s, between lines in a log
+_FIRST_REPORT = 10.0  # s, after which a log gets its first line
+_REPORT_INTERVAL = 60.0  # s, between further lines
+_MINUTES = 100.0  # s, from which minutes are said
+_HOURS = 100.0  # min, from which hours are said
 # Called with a title and the total number of items. Returns a context that yields a function, to be
 # called with the number of items done since the last call.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
@@ -21,7 +24,7 @@ def quiet(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on standard error, or a line per minute if that is no terminal; a `Progress`."""
+    """Show a bar on standard error, or lines now and then if that is no terminal; a `Progress`."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -48,16 +51,32 @@ def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda n: display.advance(task, n)
 
 
+def about(seconds: float) -> str:
+    """A duration in words, rounded: "40 s", "12 minutes", "3 hours"."""
+    if seconds < _MINUTES:
+        return f"{10 * max(1, round(seconds / 10))} s"
+    minutes = seconds / 60
+    if minutes < _HOURS:
+        return f"{minutes:.0f} minutes"
+    return f"{minutes / 60:.0f} hours"
+
+
 def _lines(title: str, total: int) -> Callable[[int], None]:
-    """Make a function that adds up the items done and prints a line per minute."""
+    """Make a function that adds up the items done and prints lines with the time that is left."""
     done = 0
-    last_report = time.monotonic()
+    start = time.monotonic()
+    next_report = start + _FIRST_REPORT
 
     def advance(n: int) -> None:
-        nonlocal done, last_report
+        nonlocal done, next_report
         done += n
-        if time.monotonic() - last_report >= _REPORT_INTERVAL:
-            last_report = time.monotonic()
-            print(f"{title}: {done} of {total}", file=sys.stderr, flush=True)
+        now = time.monotonic()
+        if now < next_report:
+            return
+        next_report = now + _REPORT_INTERVAL
+        left = ""
+        if 0 < done < total:
+            left = f", about {about((now - start) * (total - done) / done)} left"
+        print(f"{title}: {done} of {total}{left}", file=sys.stderr, flush=True)
 
     return advance

@@ -1,11 +1,12 @@
 """How good a calibration would be with fewer impacts.
 
 The calibration is repeated on subsets of the impacts, each time tested on impacts that are not in
-the subset.
+the subset. Outliers are in neither: with few impacts, one of them hides what further ones change.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,14 +29,21 @@ class DataEfficiency:
         sizes: Numbers of impacts that were fitted.
         errors: For each size and each subset of that size, the relative errors (N,) of the N
             impacts that the subset's calibration was tested on.
+        num_left_out: Number of outliers among the impacts, which were neither fitted nor tested on.
     """
 
     sizes: tuple[int, ...]
     errors: tuple[tuple[np.ndarray, ...], ...]
+    num_left_out: int = 0
 
 
 def measure_data_efficiency(
-    calibration: Calibration, fitted: Impacts, held_out: Impacts, *, seed: int
+    calibration: Calibration,
+    fitted: Impacts,
+    held_out: Impacts,
+    *,
+    outliers: Sequence[int] = (),
+    seed: int,
 ) -> DataEfficiency | None:
     """Calibrate on 3, 5, 10, ... of the fitted impacts and test on others.
 
@@ -43,11 +51,14 @@ def measure_data_efficiency(
         calibration: The calibration on all of `fitted`.
         fitted: Impacts that subsets are drawn from.
         held_out: Impacts to test on; where there are none, those that a subset leaves over.
+        outliers: Rows of `fitted` that are far from what the others predict; they are left out.
         seed: Seed of the subsets, and of the calibrations on them.
 
     Returns:
         The errors; None where the impacts are too few.
     """
+    num_left_out = len(outliers)
+    fitted = fitted[np.setdiff1d(np.arange(len(fitted)), outliers)]
     largest = len(fitted) - 1 if len(held_out) else len(fitted) - _FEWEST_TESTED
     sizes = [size for size in _SIZES if size <= largest]
     if not sizes:
@@ -67,4 +78,4 @@ def measure_data_efficiency(
         test = held_out if len(held_out) else fitted[left_over]
         error = relative_error(model.predict(test), test.after, gyration)
         errors[i // _NUM_SUBSETS].append(error)
-    return DataEfficiency(tuple(sizes), tuple(map(tuple, errors)))
+    return DataEfficiency(tuple(sizes), tuple(map(tuple, errors)), num_left_out)

@@ -21,6 +21,22 @@ def pair_conclusion(metrics: Mapping[str, Any]) -> str:
     return f"Not judged: {num_impacts} impacts are too few to keep some back to judge by."
 
 
+def brief_conclusion(metrics: Mapping[str, Any]) -> str:
+    """`pair_conclusion` in a few words, for a table.
+
+    Args:
+        metrics: Content of the metrics.json of the pair's run.
+    """
+    sentence = pair_conclusion(metrics)
+    # What is before the colon, or before the brackets with figures: "Good", "Not reliable", ...
+    brief = sentence.split(":")[0].split(" (")[0]
+    brief = brief[0].lower() + brief[1:]
+    outliers = len(metrics.get("outliers", ()))
+    if outliers:
+        brief += f", {outliers} {'outlier' if outliers == 1 else 'outliers'}"
+    return brief
+
+
 def overall_conclusion(metrics: Mapping[str, Mapping[str, Any]]) -> str:
     """Judge the calibration of several pairs.
 

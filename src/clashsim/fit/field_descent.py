@@ -18,12 +18,11 @@ import torch
 from torch import Tensor
 
 from clashsim.fit.field_kernels import PriorScales, fitted_kernel, residual_kernel
+from clashsim.fit.leave_one_out import LeaveOneOut, leave_one_out
 from clashsim.fit.linear_gaussian import (
     DEGREES_OF_FREEDOM,
-    LeftOut,
     add_to_blocks,
     evidence,
-    leave_one_out,
     other_covariance,
     outer,
     scaled,
@@ -60,10 +59,10 @@ class FieldSolution:
         cost: Robust misfit plus prior (M,).
         evidence: Logarithm of the marginal likelihood, of the first member.
         noise: Noise of the measurement, relative to the outcome.
-        left_out: Leave-one-out errors of the first member.
         constants_std: Laplace standard deviations (p,) of the constants, of the first member.
         jacobian: Derivative (N, k, p) of the first member's outcomes over their size with respect
             to the parameters.
+        leave_one_out: Errors of leaving each impact out, of the first member.
     """
 
     dual: Tensor
@@ -73,9 +72,9 @@ class FieldSolution:
     cost: Tensor
     evidence: float
     noise: float
-    left_out: LeftOut
     constants_std: Tensor
     jacobian: Tensor
+    leave_one_out: LeaveOneOut
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +256,6 @@ class FieldProblem:
         first_factor = self._factor(at.first, other[:1])[0]
         explained = (first_jacobian * torch.cholesky_solve(first_jacobian, first_factor)).sum(0)
         variance = self.std.square() - self.std.pow(4) * explained
-        linear_target = self._linear_target(at)[0]
         return FieldSolution(
             dual=found.dual,
             phi=at.phi,
@@ -266,9 +264,16 @@ class FieldProblem:
             cost=found.cost,
             evidence=found.evidence,
             noise=self.scales.noise,
-            left_out=leave_one_out(first_factor, linear_target, k, self.data.unmeasured),
             constants_std=variance.clamp_min(1e-12).sqrt(),
             jacobian=at.jacobian[0],
+            leave_one_out=leave_one_out(
+                first_factor,
+                self._linear_target(at)[0],
+                self.data,
+                size=self.size,
+                weight=found.weight[0],
+                noise=self.scales.noise,
+            ),
         )
 
     def _linearise(self, dual: Tensor) -> Generator[PhysicsRequest, PhysicsAnswer, _Linearised]:

@@ -34,6 +34,7 @@ from clashsim.fit.field_kernels import (
     fitted_kernel,
     residual_kernel,
 )
+from clashsim.fit.leave_one_out import LeaveOneOut
 from clashsim.fit.lockstep import FieldData, Fit, value_and_jacobian
 from clashsim.fit.priors import ThetaPrior
 
@@ -70,15 +71,11 @@ class Posterior:
         outcome_shape: Fitted outcomes over their size (M, N, k).
         cost: Robust misfit plus prior (M,).
         evidence: Logarithm of the marginal likelihood.
-        loo_error: Mean squared standardised leave-one-out error.
         constants_std: Standard deviations of the constants (p,).
         context: Circumstances of the fitted impacts.
         jacobian: Derivative (N, k, p) of the first sample's outcomes over their size with respect
-            to the parameters; None in runs saved by versions that did not store it.
-        loo_median: Median leave-one-out error over the size of the outcome; zero in such runs.
-        left_out_error: Leave-one-out errors of the first sample over the size of the outcome
-            (N, k); None in such runs.
-        left_out_variance: Variances (N, k) that the model states for these errors.
+            to the parameters.
+        leave_one_out: Errors of predicting each impact from the others.
     """
 
     scales: PriorScales
@@ -90,13 +87,10 @@ class Posterior:
     outcome_shape: Tensor
     cost: Tensor
     evidence: float
-    loo_error: float
     constants_std: Tensor
     context: Context
-    jacobian: Tensor | None = None
-    loo_median: float = 0.0
-    left_out_error: Tensor | None = None
-    left_out_variance: Tensor | None = None
+    jacobian: Tensor
+    leave_one_out: LeaveOneOut
 
     @property
     def theta(self) -> Tensor:
@@ -259,13 +253,10 @@ class _BegunFit:
             outcome_shape=end.outcome_shape,
             cost=end.cost,
             evidence=end.evidence,
-            loo_error=end.left_out.standardised,
             constants_std=end.constants_std,
             context=problem.data.context,
             jacobian=end.jacobian,
-            loo_median=end.left_out.median,
-            left_out_error=end.left_out.error,
-            left_out_variance=end.left_out.variance,
+            leave_one_out=end.leave_one_out,
         )
 
 

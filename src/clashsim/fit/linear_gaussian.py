@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -12,54 +10,12 @@ from clashsim.fit.field_kernels import repeat_outputs
 DEGREES_OF_FREEDOM = 4.0  # of the Student-t noise
 
 
-@dataclass(frozen=True, eq=False)
-class LeftOut:
-    """Predictions of each of N impacts from all others, in the linearised model.
-
-    Attributes:
-        error: Observed minus predicted outcome, over its size (N, k); zero where nothing was
-            measured.
-        variance: Variance (N, k) that the model states for these errors, noise included.
-        standardised: Mean squared standardised error.
-    """
-
-    error: Tensor
-    variance: Tensor
-    standardised: float
-
-    @property
-    def median(self) -> float:
-        """Median size of the errors."""
-        return float(self.error.norm(dim=1).median())
-
-
 def evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> float:
     """Logarithm of the marginal likelihood of one member's linearised model."""
     # Cost of the lowered weights under the Student-t distribution.
     outliers = 0.5 * DEGREES_OF_FREEDOM * (weight.log() - weight + 1).sum()
     fit = 0.5 * (target[:, 0] @ alpha.reshape(-1))
     return float((outliers - fit - factor.diagonal().log().sum()).item())
-
-
-def leave_one_out(factor: Tensor, target: Tensor, k: int, unmeasured: Tensor | None) -> LeftOut:
-    """Leave each impact out in turn.
-
-    Args:
-        factor: Cholesky factor (n k, n k) of the observations' covariance.
-        target: Observations (n k, 1) as differences from the prior mean.
-        k: Numbers per impact.
-        unmeasured: As in `FieldData`.
-    """
-    inverse = torch.cholesky_inverse(factor)
-    n = len(target) // k
-    alpha = torch.cholesky_solve(target, factor).reshape(n, k, 1)
-    # (n, k, k): inverse covariances of each impact given all others.
-    blocks = inverse.reshape(n, k, n, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
-    error = torch.linalg.solve(blocks, alpha)
-    if unmeasured is not None:
-        error = error - unmeasured @ error
-    variance = torch.linalg.inv(blocks).diagonal(dim1=1, dim2=2)
-    return LeftOut(error[..., 0], variance, float((alpha * error).mean()))
 
 
 def scaled(kernel: Tensor, ratio: Tensor) -> Tensor:

@@ -52,16 +52,30 @@ class Sentence(TypedDict):
     words: str
 
 
+class OutlierNote(TypedDict):
+    """A fitted impact that is far from what the others predict.
+
+    Its error is in standard deviations, its weight over the median weight.
+    """
+
+    impact: str
+    deviation: float
+    weight: float
+    cause: str | None
+
+
 class Metrics(TypedDict, total=False):
     """Results of the calibration and of its evaluation."""
 
     impacts: int
     held_out: int
     outside: int
+    num_left_out: int
     judged: str
     models: dict[str, Accuracy]
     restitution: RestitutionNote
     ground: GroundNote
+    outliers: list[OutlierNote]
     segmented: list[str]
     slide: Sentence
 

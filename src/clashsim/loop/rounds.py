@@ -8,7 +8,8 @@ computed again, so a loop that was killed continues and comes to the same result
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.files import write_atomic
 from clashsim.core.parsing import JSON_BYTES, parse_json, read_bounded
-from clashsim.core.progress import Progress, quiet
+from clashsim.core.progress import Progress, about, quiet
 from clashsim.core.scene import Scene
 from clashsim.data.folders import dumps
 from clashsim.data.trial_files import read_trials, write_trials
@@ -97,6 +98,7 @@ class RealSimRealLoop:
         rounds: Finished rounds.
         cache: Folder of distilled models.
         progress: Shows how far sampling and distilling are.
+        notify: Called with a sentence before each round.
     """
 
     scene: Scene
@@ -105,15 +107,18 @@ class RealSimRealLoop:
     rounds: list[Round] = field(default_factory=list)
     cache: Path | None = None
     progress: Progress = quiet
+    notify: Callable[[str], object] = lambda sentence: None
 
     def __post_init__(self) -> None:
         self._base = SolvedModel(self.scene)
+        self._last_duration: float | None = None  # s, of the last round that trained a policy
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             _claim_folder(self.folder, self.scene, self.config)
 
     def begin(self) -> Round:
         """Do round 0: a policy trained in the simulator with the author's parameter values."""
+        self._announce(0, "training a first policy, which takes one to several minutes")
         simulator = author_simulator(self._base)
         agent = self._agent(0, simulator, recorded=None, last=None)
         self.rounds = [Round(0, simulator, agent, recorded=None)]
@@ -137,6 +142,9 @@ class RealSimRealLoop:
         """
         last = self.rounds[-1]
         number = last.number + 1
+        duration = "" if self._last_duration is None else f", about {about(self._last_duration)}"
+        self._announce(number, f"strikes, calibration and further training{duration}")
+        start = time.perf_counter()
         if rig is None or self._has(number, TRIALS_FILE):
             fresh = self._read_recorded(number)
         else:
@@ -146,6 +154,7 @@ class RealSimRealLoop:
         recorded = fresh if last.recorded is None else last.recorded + fresh
         simulator = self._simulator(number, recorded)
         agent = self._agent(number, simulator, recorded, last.agent)
+        self._last_duration = time.perf_counter() - start
         finished = Round(number, simulator, agent, recorded, error)
         self.rounds.append(finished)
         self._write_round(finished)
@@ -166,6 +175,11 @@ class RealSimRealLoop:
         """Folder of a round."""
         assert self.folder is not None
         return self.folder / f"round-{number:02d}"
+
+    def _announce(self, number: int, work: str) -> None:
+        """Say what a round is about to do, unless it is only loaded or trains nothing."""
+        if self.config.collect != "random" and not self._has(number, AGENT_FILE):
+            self.notify(f"round {number}: {work}")
 
     def _collect(self, number: int, rig: StrikeRig) -> RecordedStrikes:
         """Make the strikes of a round on a rig, and save them."""

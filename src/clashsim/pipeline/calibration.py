@@ -24,6 +24,7 @@ from clashsim.data.folders import check_output_folder
 from clashsim.data.mjcf import EditedMjcf
 from clashsim.evaluate.data_efficiency import measure_data_efficiency
 from clashsim.evaluate.holdout import HeldOutPredictions, accuracies_by_model, predict_held_out
+from clashsim.evaluate.outliers import find_outliers, outlier_notes
 from clashsim.fit.base import BaseModel, distilled_model
 from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.calibrated_run import CalibratedRun, theta_in_ranges, with_ground_friction
@@ -45,7 +46,7 @@ from clashsim.pipeline.arguments import (
     without_chosen_ground,
 )
 from clashsim.pipeline.calibration_data import CalibrationData
-from clashsim.pipeline.durations import TESTING_PER_FIT, Stopwatch, say_nothing
+from clashsim.pipeline.durations import Stopwatch, say_nothing
 from clashsim.pipeline.pair_recordings import named_pairs
 from clashsim.pipeline.recorded_impacts import (
     RecordedImpacts,
@@ -301,18 +302,23 @@ def fit_and_judge(
     stopwatch = stopwatch or Stopwatch()
     with stopwatch.measure("slide model"):
         slide, slide_notes = _fit_slides(base.scene, data, options.get("ground_friction"))
+    stopwatch.expect_compilation()
+    stopwatch.expect_fit(len(data.fitted))
     with stopwatch.measure("calibration"):
         calibration = calibrate(base, data.fitted, seed=seed, frame=data.fitted_frame)
-    if len(data.held_out) == 0:
-        stopwatch.expect(
-            "testing on impacts that were not fitted",
-            TESTING_PER_FIT * stopwatch.seconds["calibration"],
-        )
+    stopwatch.expect_testing(held_out=len(data.held_out) > 0)
     with stopwatch.measure("judging"):
         judged = predict_held_out(
             calibration, data.fitted, data.held_out, seed=seed, frame=data.held_out_frame
         )
-        efficiency = measure_data_efficiency(calibration, data.fitted, data.held_out, seed=seed)
+        outliers = find_outliers(calibration, data.fitted, data.fitted_frame)
+        efficiency = measure_data_efficiency(
+            calibration,
+            data.fitted,
+            data.held_out,
+            outliers=[outlier.row for outlier in outliers],
+            seed=seed,
+        )
     if judged is not None:
         judged = replace(judged, predicted={**(baselines or {}), **judged.predicted})
     # Only after testing: the ground friction identified from slides describes slides best, but
@@ -321,9 +327,20 @@ def fit_and_judge(
         calibration = with_ground_friction(calibration, slide)
     metrics = _metrics(calibration, data, judged)
     metrics |= data.notes
+    if outliers:
+        metrics["outliers"] = outlier_notes(outliers, data.names(held_out=False))
     if slide_notes:
         metrics["slide"] = slide_notes
-    findings = RunFindings(calibration, data, judged, slide, efficiency, metrics, stopwatch.seconds)
+    findings = RunFindings(
+        calibration=calibration,
+        data=data,
+        judged=judged,
+        slide=slide,
+        outliers=outliers,
+        efficiency=efficiency,
+        metrics=metrics,
+        seconds=stopwatch.seconds,
+    )
     page = report_page(findings, seed=seed)
     record = RunRecord(
         config=options,

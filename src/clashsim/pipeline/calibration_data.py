@@ -87,6 +87,8 @@ class CalibrationData:
         fitted_frame: Contact frames of `fitted`, computed once for all steps.
         held_out_frame: Contact frames of `held_out`.
         segmented: The trials behind the impacts; None if only impacts were recorded.
+        numbers: Numbers in the recording of the fitted impacts and of those held out; None where
+            they are 0, 1, ...
         notes: Entries of metrics.json about the recording, by key.
     """
 
@@ -97,4 +99,17 @@ class CalibrationData:
     fitted_frame: ContactFrame
     held_out_frame: ContactFrame
     segmented: SegmentedTrials | None = None
+    numbers: tuple[np.ndarray, np.ndarray] | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def names(self, *, held_out: bool) -> list[str]:
+        """Name of each impact for a reader: its trial and time, or its number in the recording.
+
+        Args:
+            held_out: Whether those of the impacts held out are asked for, or of the fitted ones.
+        """
+        rows = range(len(self.held_out if held_out else self.fitted))
+        if self.segmented is not None:
+            return [self.segmented.label(row, held_out=held_out) for row in rows]
+        numbers = rows if self.numbers is None else self.numbers[int(held_out)]
+        return [f"impact {number}" for number in numbers]

@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-TESTING_PER_FIT = 4.0  # times a fit, that cross-validation and fits to fewer impacts take
+from clashsim.core.progress import about
+
+_TESTING = 4.0  # times a fit, that cross-validation and fits to fewer impacts take
 _WORTH_SAYING = 10.0  # s
-_MINUTES = 100.0  # s, from which minutes are said
+_FIT = 0.04  # s, that an impact adds to a fit, on an ordinary core
+# That fits to fewer impacts take in addition where impacts are held out, in times of a fit.
+_FITS_TO_FEWER = 1.0
 
 
 def say_nothing(sentence: str) -> None:
@@ -39,8 +43,33 @@ class Stopwatch:
         """Say how long a step will take, where that is long."""
         if seconds < _WORTH_SAYING:
             return
-        if seconds < _MINUTES:
-            duration = f"{10 * round(seconds / 10)} s"
-        else:
-            duration = f"{seconds / 60:.0f} minutes"
-        self.notify(f"{step} takes about {duration}")
+        self.notify(f"{step} takes about {about(seconds)}")
+
+    def expect_compilation(self) -> None:
+        """Say that the contact solver will be compiled, where that was not done before."""
+        sentence = compilation_sentence()
+        if sentence is not None:
+            self.notify(sentence)
+
+    def expect_fit(self, num_impacts: int) -> None:
+        """Say how long a fit will take, where that is long."""
+        self.expect(f"fitting {num_impacts} impacts", _FIT * num_impacts)
+
+    def expect_testing(self, *, held_out: bool) -> None:
+        """Say how long testing will take after the step "calibration", where that is long.
+
+        Args:
+            held_out: Whether impacts are held out, so that no folds are fitted.
+        """
+        fits = _FITS_TO_FEWER if held_out else _TESTING
+        step = "testing on impacts that were not fitted"
+        self.expect(step, fits * self.seconds["calibration"])
+
+
+def compilation_sentence() -> str | None:
+    """What to say before the contact solver is used for the first time on a machine."""
+    from clashsim.sim.contact.impact import is_compiled
+
+    if is_compiled():
+        return None
+    return "first use on this machine: compiling the contact solver takes 10 to 30 s, once"

@@ -113,8 +113,12 @@ def calibrate_pairs(
     recorded = _recorded_pairs(scene, recording, config, note)
     check_output_folder(out, overwrite=config.overwrite)
     fitted: dict[str, FittedRun] = {}
-    for pair in recorded:
+    for number, pair in enumerate(recorded, start=1):
         compiled = pair.scene
+        notify(
+            f"calibrating pair {number} of {len(recorded)}, {pair.name}: "
+            f"{len(pair.recorded.impacts)} impacts"
+        )
         options = saved_options(
             scene,
             recording,
@@ -266,7 +270,9 @@ def _of_pair(
     names = {*known, *(param.name for param in scene.params)}
     measured = {name: values for name, values in impacts.known.items() if name in names}
     impacts = replace(impacts, known=measured, bodies=None)
-    return RecordedImpacts(impacts, rows=usable.rows[kept])
+    num_left_out = len(pair.rows) - len(kept)
+    notes = {"num_left_out": num_left_out} if num_left_out else {}
+    return RecordedImpacts(impacts, notes=notes, rows=usable.rows[kept])
 
 
 def _metrics(fitted: Mapping[str, FittedRun]) -> dict[str, Mapping]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,6 +23,7 @@ from clashsim.pipeline.arguments import (
     model_cache,
     require_drake,
 )
+from clashsim.pipeline.durations import say_nothing
 
 _FEWEST_STRIKES = 5
 
@@ -81,6 +83,7 @@ def loop_run(
     out: Path | str,
     *,
     config: LoopRunConfig = LoopRunConfig(),
+    notify: Callable[[str], object] = say_nothing,
     progress: Progress = quiet,
 ) -> LoopResult:
     """Repeat: strike with the current policy, calibrate the simulator, train the policy further.
@@ -89,6 +92,7 @@ def loop_run(
         scene: Name of a built-in scene, or path of an MJCF file.
         out: Folder of the loop; one that was interrupted continues.
         config: How long the loop runs, and where strikes are made.
+        notify: Called with a sentence before each round.
         progress: Shows how many rounds are done.
 
     Returns:
@@ -99,7 +103,9 @@ def loop_run(
     _check_folder(out)
     compiled = load_scene(scene)
     rig = _lab_rig(compiled, config) if config.env == "lab" else None
-    loop = RealSimRealLoop(compiled, config.loop, out, cache=model_cache(), progress=progress)
+    loop = RealSimRealLoop(
+        compiled, config.loop, out, cache=model_cache(), progress=progress, notify=notify
+    )
     requested_strikes = None
     with progress("rounds", config.rounds) as advance:
         loop.begin()

@@ -165,6 +165,7 @@ def split_impacts(
         )
     fitted_rows = np.sort(order[:num_fitted])
     held_out_rows = np.sort(order[num_fitted:])
+    numbers = np.arange(len(impacts)) if recorded.rows is None else recorded.rows
     segmented = None
     if recorded.trials is not None:
         segmented = SegmentedTrials(
@@ -180,6 +181,7 @@ def split_impacts(
         fitted_frame=frame[fitted_rows],
         held_out_frame=frame[held_out_rows],
         segmented=segmented,
+        numbers=(numbers[fitted_rows], numbers[held_out_rows]),
         notes=recorded.notes,
     )
 
@@ -241,7 +243,9 @@ def without_unusable(
     if unmeasured:
         notify(f"not measured, and neither fitted nor judged: {', '.join(unmeasured)}")
     rows = np.flatnonzero(kept)
-    notes = {"left_out": sentences} if sentences else {}
+    notes: dict[str, Any] = {}
+    if sentences:
+        notes = {"left_out": sentences, "num_left_out": len(impacts) - len(rows)}
     in_recording = rows if numbers is None else numbers[rows]
     return RecordedImpacts(impacts[rows].checked(), notes=notes, rows=in_recording)
 
@@ -273,7 +277,8 @@ def _usable(
     kept = np.flatnonzero(meets)
     found = tuple(recorded.found[row] for row in kept) if recorded.found else ()
     left_out = [*recorded.notes.get("left_out", []), *sentences]
-    notes = {**recorded.notes, "left_out": left_out}
+    num_left_out = recorded.notes.get("num_left_out", 0) + len(impacts) - len(kept)
+    notes = {**recorded.notes, "left_out": left_out, "num_left_out": num_left_out}
     numbers = None if recorded.rows is None else recorded.rows[kept]
     usable = replace(recorded, impacts=impacts[kept], found=found, notes=notes, rows=numbers)
     return usable, frame[kept]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,9 @@ from clashsim.core.contact_frame import inertia
 from clashsim.core.impacts import after_columns
 from clashsim.evaluate.conclusion import conclusion
 from clashsim.evaluate.data_efficiency import DataEfficiency
+from clashsim.evaluate.freed_parameters import weigh_candidates
 from clashsim.evaluate.holdout import HeldOutPredictions
+from clashsim.evaluate.outliers import Outlier, outlier_sentence
 from clashsim.evaluate.rest_poses import compare_rest_poses
 from clashsim.evaluate.trust_map import compute_trust_map
 from clashsim.fit.calibrate import Calibration
@@ -20,6 +22,7 @@ from clashsim.fit.run_folder import versions
 from clashsim.pipeline.advice import advice_for_report
 from clashsim.pipeline.calibration_data import CalibrationData
 from clashsim.report.content import ReportContent
+from clashsim.report.outliers import OutlierRow
 from clashsim.report.page import report
 from clashsim.slides.identify import SlideFit
 from clashsim.slides.law import VALUE_NAMES, VALUE_UNITS
@@ -34,6 +37,7 @@ class RunFindings:
         data: Impacts that were fitted and held out.
         judged: Predictions of impacts that were not fitted; None if there are too few impacts.
         slide: The slide model; None if none was fitted.
+        outliers: Fitted impacts that are far from what the others predict.
         efficiency: Accuracy of calibrations on fewer impacts; None if there are too few impacts.
         metrics: Content of metrics.json.
         seconds: How long each step took, by name.
@@ -43,6 +47,7 @@ class RunFindings:
     data: CalibrationData
     judged: HeldOutPredictions | None
     slide: SlideFit | None
+    outliers: Sequence[Outlier]
     efficiency: DataEfficiency | None
     metrics: Mapping[str, Any]
     seconds: Mapping[str, float]
@@ -77,9 +82,11 @@ def report_page(findings: RunFindings, *, seed: int) -> str:
         gyration=inertia(scene, scene.struck_body).gyration,
         params=scene.params,
         estimates=calibration.theta,
+        candidates=weigh_candidates(calibration),
         restitution=findings.metrics["restitution"],
         trust_map=trust_map,
         predictions_per_second=None if trust_map is None else trust_map.rate,
+        outliers=_outlier_rows(findings),
         data_efficiency=findings.efficiency,
         advice=advice_for_report(calibration, seed),
         notes=_notes(findings),
@@ -116,7 +123,17 @@ def warnings(calibration: Calibration, metrics: Mapping[str, Any]) -> list[str]:
             f"{num_outside} of the {metrics['impacts']} impacts lie outside what the scene's "
             "[strikes] covers, where the distilled model extrapolates: widen its ranges."
         )
+    if metrics.get("outliers"):
+        sentences.append(outlier_sentence(metrics["impacts"], metrics["outliers"]))
     return sentences
+
+
+def _outlier_rows(findings: RunFindings) -> list[OutlierRow]:
+    """The outliers as the report shows them."""
+    data = findings.data
+    names = data.names(held_out=False)
+    columns = after_columns(data.fitted.planar)
+    return [OutlierRow(names[found.row], columns, found) for found in findings.outliers]
 
 
 def _judged_impacts(findings: RunFindings) -> dict[str, Any]:
@@ -137,10 +154,12 @@ def _judged_impacts(findings: RunFindings) -> dict[str, Any]:
         "test_description": judged.description,
         "conditions": {"approach speed, m/s": frame.speed[judged.rows]},
     }
-    if data.segmented is None:
-        return shown
-    shown["labels"] = [data.segmented.label(row, held_out=any_held_out) for row in judged.rows]
-    if findings.slide is not None:
+    names = data.names(held_out=any_held_out)
+    shown["labels"] = [names[row] for row in judged.rows]
+    if not any_held_out:
+        outlying = [outlier.row for outlier in findings.outliers]
+        shown["outlying"] = np.isin(judged.rows, outlying)
+    if data.segmented is not None and findings.slide is not None:
         measured = data.segmented.held_out or data.segmented.fitted
         shown["rest_displacements"] = compare_rest_poses(findings.slide.model, judged, measured)
     return shown

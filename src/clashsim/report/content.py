@@ -10,9 +10,11 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.params import Param
 from clashsim.evaluate.data_efficiency import DataEfficiency
+from clashsim.evaluate.freed_parameters import Candidate
 from clashsim.evaluate.rest_poses import RestDisplacements
 from clashsim.evaluate.trust_map import TrustMap
 from clashsim.report.comparison import Comparison
+from clashsim.report.outliers import OutlierRow
 from clashsim.report.tables import Estimated
 
 
@@ -39,12 +41,15 @@ class ReportContent:
             with its unit.
         params: Parameters of the scene.
         estimates: Estimate of each parameter.
+        candidates: Which parameters were freed, and why.
         slide_estimates: Estimates of the slide model's values.
         slide_units: Units of the slide model's values, by name.
         restitution: Lists by the keys "speeds" (approach speeds, m/s), "nominal" and "identified"
             (restitution at these speeds with nominal and with identified parameters).
         rest_displacements: Where bodies came to rest, measured and predicted.
         trust_map: Predicted standard deviation over all strikes of the scene.
+        outliers: Fitted impacts that are far from what the others predict.
+        outlying: Which of the N impacts are among them, (N,); None where none is.
         data_efficiency: Errors of calibrations on fewer impacts.
         advice: Whether more impacts would help, in words.
         trials: A row of a table for each trial; all rows have the same keys.
@@ -70,11 +75,14 @@ class ReportContent:
     conditions: Mapping[str, np.ndarray] = field(default_factory=dict)
     params: Sequence[Param] = ()
     estimates: Sequence[Estimated] = ()
+    candidates: Sequence[Candidate] = ()
     slide_estimates: Sequence[Estimated] = ()
     slide_units: Mapping[str, str] = field(default_factory=dict)
     restitution: Mapping[str, Sequence[float]] | None = None
     rest_displacements: RestDisplacements | None = None
     trust_map: TrustMap | None = None
+    outliers: Sequence[OutlierRow] = ()
+    outlying: np.ndarray | None = None
     data_efficiency: DataEfficiency | None = None
     advice: str | None = None
     trials: Sequence[Mapping[str, str]] = ()
@@ -112,6 +120,8 @@ class ReportContent:
         n = shape[0]
         shapes = {name: np.shape(values) for name, values in self.conditions.items()}
         shapes["labels"] = (len(self.impact_labels()),)
+        if self.outlying is not None:
+            shapes["outlying"] = np.shape(self.outlying)
         for name, given in shapes.items():
             if given != (n,):
                 raise DataError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,9 +37,13 @@ class FittedErrors:
 
 @dataclass(frozen=True)
 class _SizeSummary:
-    """Median error and accuracy(0.1) of each subset of `num_impacts` impacts."""
+    """Median error and accuracy(0.1) of each subset of `num_impacts` impacts.
+
+    `median` is that of the errors of all subsets together, which a single bad one hardly changes.
+    """
 
     num_impacts: int
+    median: float
     medians: list[float]
     accuracies: list[float]
 
@@ -46,11 +51,6 @@ class _SizeSummary:
     def x(self) -> float:
         """Position on the logarithmic axis."""
         return math.log(self.num_impacts)
-
-    @property
-    def mean_median(self) -> float:
-        """Mean over subsets of their median errors."""
-        return float(np.mean(self.medians))
 
 
 def data_efficiency_section(content: ReportContent, compared: Comparison) -> Markup | None:
@@ -63,7 +63,10 @@ def data_efficiency_section(content: ReportContent, compared: Comparison) -> Mar
         sentences.append(content.advice[0].upper() + content.advice[1:] + ".")
     if efficiency is None or not len(compared.measured):
         return section(_HEADING, tag("p", keep_units(" ".join(sentences))))
-    whole = FittedErrors(content.num_fitted, compared.errors[compared.ours])
+    # As the subsets, without outliers.
+    usual = slice(None) if content.outlying is None else ~content.outlying
+    num_fitted = content.num_fitted - efficiency.num_left_out
+    whole = FittedErrors(num_fitted, compared.errors[compared.ours][usual])
     sentences.insert(0, efficiency_sentence(efficiency, whole))
     hint = (
         "The model was calibrated again on random subsets of the same impacts. Whiskers: lowest "
@@ -73,7 +76,7 @@ def data_efficiency_section(content: ReportContent, compared: Comparison) -> Mar
     unfitted = []
     for name, errors in compared.errors.items():
         if name.endswith("nominal"):  # a simulator with nominal parameters uses no impacts
-            unfitted.append((name, errors))
+            unfitted.append((name, errors[usual]))
     chart = efficiency_chart(efficiency, whole, unfitted[0] if unfitted else None)
     drawing = tag("div", chart, class_="plot drawing")
     return section(_HEADING, tag("div", text, drawing, class_="pair"))
@@ -81,11 +84,15 @@ def data_efficiency_section(content: ReportContent, compared: Comparison) -> Mar
 
 def efficiency_sentence(efficiency: DataEfficiency, whole: FittedErrors) -> str:
     """Median errors of the smallest subsets and of all impacts, in words."""
-    first = float(np.mean([np.median(errors) for errors in efficiency.errors[0]]))
+    first = _pooled_median(efficiency.errors[0])
     last = float(np.median(whole.errors))
+    without = ""
+    if efficiency.num_left_out:
+        outliers = "outlier" if efficiency.num_left_out == 1 else "outliers"
+        without = f", without the {efficiency.num_left_out} {outliers}"
     return (
         f"From {efficiency.sizes[0]} to {whole.num_impacts} impacts the median error went from "
-        f"{100 * first:.1f} to {100 * last:.1f} %."
+        f"{100 * first:.1f} to {100 * last:.1f} %{without}."
     )
 
 
@@ -113,7 +120,7 @@ def efficiency_chart(
     parts: list[Markup] = []
     if unfitted is not None and level is not None and math.isfinite(level):
         parts += _level_line(axes, level, f"{unfitted[0]}, no impacts")
-    parts.append(line(axes, 0, [(s.x, s.mean_median) for s in summaries]))
+    parts.append(line(axes, 0, [(s.x, s.median) for s in summaries]))
     for summary in summaries:
         parts += _summary_marks(axes, summary)
     last = summaries[-1]
@@ -130,7 +137,12 @@ def efficiency_chart(
 def _summarise(num_impacts: int, errors: tuple[np.ndarray, ...]) -> _SizeSummary:
     medians = [float(np.median(of_subset)) for of_subset in errors]
     accuracies = [accuracy(of_subset, _ALPHA) for of_subset in errors]
-    return _SizeSummary(num_impacts, medians, accuracies)
+    return _SizeSummary(num_impacts, _pooled_median(errors), medians, accuracies)
+
+
+def _pooled_median(errors: Sequence[np.ndarray]) -> float:
+    """Median of the errors of all subsets together."""
+    return float(np.median(np.concatenate(errors)))
 
 
 def _axes(summaries: list[_SizeSummary], level: float | None) -> Axes:
@@ -166,10 +178,10 @@ def _summary_marks(axes: Axes, summary: _SizeSummary) -> list[Markup]:
     )
     mean_accuracy = float(np.mean(summary.accuracies))
     text = (
-        f"median error {100 * summary.mean_median:.1f} %\n"
+        f"median error {100 * summary.median:.1f} %\n"
         f"within 10 %: {100 * mean_accuracy:.0f} % of the impacts"
     )
     label = f"{summary.num_impacts} impacts"
     if len(summary.medians) > 1:
         label += f", {len(summary.medians)} subsets"
-    return [whisker, mark(axes, 0, (summary.x, summary.mean_median), Tooltip(label, text))]
+    return [whisker, mark(axes, 0, (summary.x, summary.median), Tooltip(label, text))]

@@ -22,7 +22,9 @@ from clashsim.report.accuracy_sections import (
 from clashsim.report.comparison import Comparison
 from clashsim.report.content import ReportContent
 from clashsim.report.data_efficiency import data_efficiency_section
+from clashsim.report.freed_parameters import freed_section
 from clashsim.report.markup import Markup, tag
+from clashsim.report.outliers import outliers_section
 from clashsim.report.parameters import parameters_section, restitution_section, slide_section
 from clashsim.report.provenance import SOURCES, data_section, timing_section
 from clashsim.report.rest_poses import rest_section
@@ -36,10 +38,12 @@ def report(content: ReportContent) -> str:
     sections: list[Markup | None] = [_head(content, compared)]
     if len(compared.measured):
         sections += _held_out_sections(content, compared)
+    sections.append(outliers_section(content.outliers, content.num_fitted))
     if content.trust_map is not None:
         sections.append(trust_section(content.trust_map))
     sections.append(data_efficiency_section(content, compared))
     sections.append(parameters_section(content.params, content.estimates))
+    sections.append(freed_section(content.candidates))
     sections.append(restitution_section(content.restitution))
     sections.append(slide_section(content.slide_estimates, content.slide_units))
     sections.append(data_section(content))

@@ -25,6 +25,7 @@ _SHORT = {
     "median": "med",
 }
 _GAP = 2  # spaces between two columns
+_COMPARED = ("clashsim", "MuJoCo, identified")  # models in the table of pairs
 _STATUS_COLOURS = {
     "fitted": "green",
     "at bound": "yellow",
@@ -154,6 +155,37 @@ def accuracy_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
             f"{row['accuracy_0.1']:.2f}",
             f"{row['accuracy_0.2']:.2f}",
             f"{row['median']:.3f}",
+        )
+    return table
+
+
+def pairs_table(pairs: Mapping[str, Mapping[str, Any]], judgements: Mapping[str, str]) -> Table:
+    """A table with a row per calibrated pair, the accuracies beside those of identified MuJoCo.
+
+    Args:
+        pairs: Content of metrics.json of each pair's run, by the pair's name.
+        judgements: What each calibration is good for, in a few words, by the pair's name.
+    """
+    table = Table(
+        title="Pairs, tested on impacts that were not fitted: clashsim / MuJoCo, identified",
+        title_justify="left",
+    )
+    table.add_column("pair", overflow="fold")
+    for name in ("impacts", "left out", "within 10 %", "median error, %"):
+        table.add_column(name, justify="right")
+    table.add_column("conclusion", overflow="fold")
+    for name, metrics in pairs.items():
+        models = metrics.get("models", {})
+        figures = [models[model] for model in _COMPARED if model in models]
+        shares = [f"{100 * row['accuracy_0.1']:.0f}" for row in figures]
+        medians = [f"{100 * row['median']:.1f}" for row in figures]
+        table.add_row(
+            escape(name),
+            str(metrics["impacts"] + metrics["held_out"]),
+            str(metrics.get("num_left_out", 0)),
+            " / ".join(shares) + " %" if shares else "-",
+            " / ".join(medians) or "-",
+            judgements[name],
         )
     return table
 

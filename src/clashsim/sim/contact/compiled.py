@@ -30,6 +30,16 @@ def compiled(function: _Function) -> _Function:
     return dispatcher  # type: ignore[no-any-return]
 
 
+def is_cached(function: Callable[..., Any]) -> bool:
+    """Whether a function of `compiled` was compiled before, in this process or on this machine."""
+    dispatcher: Any = function
+    folder = dispatcher.stats.cache_path
+    if dispatcher.signatures or folder is None:
+        return bool(dispatcher.signatures)
+    name = function.__name__
+    return any(Path(folder).glob(f"*.{name}-*.nbi"))
+
+
 def forget_stale(folder: Path) -> None:
     """Delete code that was compiled from other sources of a folder.
 

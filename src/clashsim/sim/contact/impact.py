@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from clashsim.core.workers import default_threads
-from clashsim.sim.contact.compiled import compiled
+from clashsim.sim.contact.compiled import compiled, is_cached
 from clashsim.sim.contact.cone_solver import (
     DIM,
     FIRST,
@@ -128,6 +128,11 @@ def solve_impacts(
         bounds = np.linspace(0, n, 4 * threads + 1).astype(int).tolist()
         list(_thread_pool(threads, os.getpid()).map(solve, bounds[:-1], bounds[1:]))
     return twist_after, end
+
+
+def is_compiled() -> bool:
+    """Whether impacts can be solved at once; the first use on a machine compiles the solver."""
+    return is_cached(_solve_rows)
 
 
 @lru_cache(maxsize=4)
