@@ -19,6 +19,7 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.base import BaseModel
+from clashsim.fit.both_bodies import FittedImpacts, predict_striker
 from clashsim.fit.field_descent import FieldData, Fit, run_fits
 from clashsim.fit.field_kernels import CONSTANTS_ONLY, PriorScales
 from clashsim.fit.fields import (
@@ -29,7 +30,7 @@ from clashsim.fit.fields import (
     fit_posteriors,
     predict_posterior,
 )
-from clashsim.fit.input_scaling import InputScaling, physics_of
+from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.local_correction import LocalCorrection
 from clashsim.fit.priors import FIXED_STD, contact_prior, theta_prior, unit_estimate
 
@@ -120,6 +121,21 @@ class Calibration:
     def predict(self, impacts: Impacts) -> np.ndarray:
         """Mean twist after impact (N, k), m/s and rad/s."""
         return self.predict_with_std(impacts)[0]
+
+    def predict_striker(self, impacts: Impacts, frame: ContactFrame | None = None) -> np.ndarray:
+        """The striker's twist after impact (N, k), m/s and rad/s, by the impulse of `predict`.
+
+        Args:
+            impacts: N impacts; their outcomes are not used.
+            frame: The impacts in their contact frames, if already computed.
+        """
+        frame = frame or contact_frame(self.base.scene, impacts)
+        twist_after, _ = self.predict_with_std(impacts, frame)
+        data = self.scaling.data(self.base, frame, impacts.known)
+        phi = torch.zeros(len(impacts), len(self.base.scene.params), dtype=torch.float64)
+        for weight, posterior in zip(self.weights, self.posteriors, strict=True):
+            phi += weight * predict_posterior(posterior, data)[1].mean(0)
+        return predict_striker(self.base, impacts, frame, phi=phi, twist_after=twist_after)
 
     def std(self, impacts: Impacts) -> np.ndarray:
         """Standard deviations of the twist after impact (N, k), m/s and rad/s.
@@ -298,18 +314,16 @@ def _calibrate_subsets(
     plan: _CalibrationPlan,
 ) -> list[Calibration]:
     """Calibrate on each subset of the impacts, all of them in lockstep."""
-    physics = physics_of(base, frame, impacts.known)
+    fitted = FittedImpacts(base, impacts, frame)
     fits = []
     for rows in subsets:
         subset = impacts[rows].checked()
         scaling = InputScaling.of(base, frame[rows], subset.known)
-        data = scaling.data(
-            base, frame[rows], subset.known, subset.after, shared=(physics, np.asarray(rows))
-        )
+        data = fitted.data(scaling, np.asarray(rows))
         fits.append(_fit_posteriors(base.scene, data, subset.known, plan))
     calibrations = []
-    for rows, fitted in zip(subsets, run_fits(physics, fits), strict=True):
-        calibrations.append(_calibration(base, impacts[rows], frame[rows], fitted))
+    for rows, ended in zip(subsets, run_fits(fitted.physics, fits), strict=True):
+        calibrations.append(_calibration(base, impacts[rows], frame[rows], ended))
     return calibrations
 
 

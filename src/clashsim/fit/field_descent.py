@@ -86,6 +86,9 @@ class FieldData:
         context: The circumstances of the impacts.
         unmeasured: Projections (N, k, k) onto the directions in which `change` was not measured;
             None where all of it was.
+        response: (N, k, s), by how much the observed changes follow those of the struck body, the
+            first s of them; None where k = s, and only that body was observed. What no parameter
+            explains is a residual of the struck body's change, which the others follow.
     """
 
     physics: Physics
@@ -94,6 +97,21 @@ class FieldData:
     twist_before: Tensor
     context: Context
     unmeasured: Tensor | None = None
+    response: Tensor | None = None
+
+    @property
+    def struck(self) -> slice:
+        """The struck body's entries among those of `change`."""
+        return slice(self.change.shape[1] if self.response is None else self.response.shape[2])
+
+    @property
+    def counts(self) -> Tensor:
+        """How many entries of each impact's change were measured, (N,)."""
+        n, k = self.change.shape
+        counts = torch.full((n,), float(k), dtype=torch.float64)
+        if self.unmeasured is None:
+            return counts
+        return counts - self.unmeasured.diagonal(dim1=1, dim2=2).sum(1)
 
     def evaluate(self, phi: Tensor) -> Tensor:
         """Change of twist over the approach speed (M, N, k) at parameters (M, N, p)."""
@@ -199,6 +217,14 @@ class FieldProblem:
         """Kernel (N, N) of the residual."""
         return residual_kernel(self.data.context, self.data.context, self.scales)
 
+    @property
+    def _residual_response(self) -> Tensor:
+        """How the observed outcomes (N, k, s) follow the residual of the struck body's."""
+        n, k = self.data.change.shape
+        if self.data.response is not None:
+            return self.data.response
+        return torch.eye(k, dtype=torch.float64).expand(n, k, k)
+
     def descend(self, dual: Tensor, *, rounds: int) -> Descent:
         """Descend from dual coefficients (M, N, p); see `run_fits`.
 
@@ -239,7 +265,8 @@ class FieldProblem:
             cost[members] = new_cost
             explained_by_noise = (self.scales.noise**2 / weight[members])[..., None] * alpha
             misfit = explained_by_noise.square().sum(-1) / self.scales.noise**2
-            lowered = (_DEGREES_OF_FREEDOM + k) / (_DEGREES_OF_FREEDOM + misfit)
+            counts = self.data.counts
+            lowered = (_DEGREES_OF_FREEDOM + counts) / (_DEGREES_OF_FREEDOM + misfit)
             weight[members] = lowered.clamp_min(_MIN_WEIGHT)
             members = members[(last_cost - new_cost).abs() > _CONVERGED * (1 + new_cost)]
             if len(members) == 0:
@@ -269,18 +296,21 @@ class FieldProblem:
         explained = (first_jacobian * torch.cholesky_solve(first_jacobian, whole_factor)).sum(0)
         variance = self.std.square() - self.std.pow(4) * explained
         linear_target = self._linear_target(at)[0]
-        loo_error, loo_median = _leave_one_out(whole_factor, linear_target, k, self.data.unmeasured)
+        loo_error, loo_median = _leave_one_out(whole_factor, linear_target, self.data)
+        residual_dual = torch.cholesky_solve(miss, at.other_factor).reshape(m, n, k)
+        if self.data.response is not None:
+            residual_dual = torch.einsum("mnk,nks->mns", residual_dual, self.data.response)
         return FieldSolution(
             dual=dual,
             phi=at.phi,
-            residual_dual=torch.cholesky_solve(miss, at.other_factor).reshape(m, n, k),
+            residual_dual=residual_dual,
             outcome_shape=at.outcome_shape,
             cost=cost,
             evidence=evidence,
             loo_error=loo_error,
             loo_median=loo_median,
             constants_std=variance.clamp_min(1e-12).sqrt(),
-            jacobian=at.jacobian[0],
+            jacobian=at.jacobian[0, :, self.data.struck],
         )
 
     def _linearise(
@@ -293,14 +323,14 @@ class FieldProblem:
         assert jacobian is not None
         value = value / self.size[:, None]
         jacobian = jacobian / self.size[:, None, None]
-        shape = value + self.data.twist_before / self.size[:, None]
+        shape = (value + self.data.twist_before / self.size[:, None])[..., self.data.struck]
         like_outcome = self.scales.outcome_linear**2 * shape @ shape.transpose(1, 2)
         of_residual = _scaled(self._residual_kernel + like_outcome, self.ratio)
         other = _other_covariance(
             _outer(jacobian, scatter, self.std) if scatter.any() else None,
             of_residual,
             self.scales.noise**2 / weight,
-            jacobian.shape[2],
+            self._residual_response,
         )
         if self.data.unmeasured is not None:
             _add_to_blocks(other, _UNMEASURED_VARIANCE * self.data.unmeasured)
@@ -499,28 +529,26 @@ def _evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> 
     return float((outliers - fit - factor.diagonal().log().sum()).item())
 
 
-def _leave_one_out(
-    factor: Tensor, target: Tensor, k: int, unmeasured: Tensor | None
-) -> tuple[float, float]:
+def _leave_one_out(factor: Tensor, target: Tensor, data: FieldData) -> tuple[float, float]:
     """Mean squared standardised error of leaving each impact out in turn, and its median size.
 
-    They are exact for the linearised model.
+    They are exact for the linearised model. The size is that of the struck body's error.
 
     Args:
         factor: Cholesky factor (n k, n k) of the observations' covariance.
         target: Observations (n k, 1) as differences from the prior mean.
-        k: Numbers per impact.
-        unmeasured: As in `FieldData`.
+        data: The impacts.
     """
     inverse = torch.cholesky_inverse(factor)
-    n = len(target) // k
+    n, k = data.change.shape
     alpha = torch.cholesky_solve(target, factor).reshape(n, k, 1)
     # (n, k, k): inverse covariances of each impact given all others.
     blocks = inverse.reshape(n, k, n, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
     error = torch.linalg.solve(blocks, alpha)
-    if unmeasured is not None:
-        error = error - unmeasured @ error
-    return float((alpha * error).mean()), float(error.norm(dim=(1, 2)).median())
+    if data.unmeasured is not None:
+        error = error - data.unmeasured @ error
+    standardised = (alpha * error).sum() / data.counts.sum()
+    return float(standardised), float(error[:, data.struck].norm(dim=(1, 2)).median())
 
 
 def _scaled(kernel: Tensor, ratio: Tensor) -> Tensor:
@@ -542,18 +570,21 @@ def _outer(jacobian: Tensor, kernel: Tensor, std: Tensor) -> Tensor:
     return gram * repeat_outputs(kernel, k)
 
 
-def _other_covariance(scatter: Tensor | None, of_residual: Tensor, noise: Tensor, k: int) -> Tensor:
+def _other_covariance(
+    scatter: Tensor | None, of_residual: Tensor, noise: Tensor, response: Tensor
+) -> Tensor:
     """Covariance (M, N k, N k) of scatter, residual and noise.
 
     Args:
         scatter: Covariance due to the scatter of parameters (M, N k, N k), if there is any.
         of_residual: Covariance of each output's residual (M, N, N).
         noise: Variances of the noise (M, N).
-        k: Number of outputs.
+        response: How outputs follow the residual (N, k, s).
     """
     m, n, _ = of_residual.shape
-    identity = torch.eye(k, dtype=torch.float64)
-    out = torch.einsum("mnl,ij->mnilj", of_residual, identity).reshape(m, n * k, n * k)
+    k = response.shape[1]
+    shared = torch.einsum("nis,ljs->nilj", response, response)
+    out = (of_residual[:, :, None, :, None] * shared).reshape(m, n * k, n * k)
     if scatter is not None:
         out = out + scatter
     out.diagonal(dim1=1, dim2=2).add_(noise.repeat_interleave(k, 1) + 1e-10)

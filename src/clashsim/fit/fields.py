@@ -341,8 +341,8 @@ def outcome_jacobian(data: FieldData, phi: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _relative(data: FieldData) -> tuple[Tensor, Tensor]:
-    """Size (N,) of the observed outcomes, and the change of twist (N, k) relative to it."""
-    size = _size(data.change + data.twist_before)
+    """Size (N,) of the struck body's outcomes, and the change of twist (N, k) relative to it."""
+    size = _size((data.change + data.twist_before)[:, data.struck])
     return size, data.change / size[:, None]
 
 
