@@ -79,7 +79,7 @@ class _StrikerOutcomes:
         # Of a body that was not recorded at all, the change that the other one's implies.
         known = np.where(impacts.measured, impacts.after, impacts.twist)
         struck_change = frame.encode(known)
-        self._unseen: np.ndarray = ~impacts.measured.any(1)
+        self._unseen = np.logical_not(impacts.measured.any(1))
         implied = np.einsum("nij,nj->ni", np.linalg.pinv(per_struck), change)
         struck_change[self._unseen] = implied[self._unseen]
         unseen = self._missing.all(1)
@@ -102,7 +102,7 @@ class _StrikerOutcomes:
         """
         m, k = data.change.shape
         struck_change = data.change.clone()
-        unseen = torch.as_tensor(self._unseen)[rows]
+        unseen = torch.as_tensor(self._unseen[rows])
         struck_change[unseen] = torch.as_tensor(self._struck_change[rows])[unseen]
         identity = torch.eye(k, dtype=torch.float64).expand(m, k, k)
         missing = torch.as_tensor(self._missing[rows])

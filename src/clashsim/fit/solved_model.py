@@ -202,13 +202,20 @@ class _FramedImpacts:
         return np.maximum(theta, least)
 
     def _solve(self, rows: np.ndarray, theta: np.ndarray) -> tuple[ContactFrame, np.ndarray]:
-        """The bodies' own motion in M contact frames, and both twists after (M, 2, k)."""
+        """The bodies' own motion in M contact frames, and twists after (M, 1 or 2, k)."""
         if not self.offsets:
-            return self.frame[rows], self._solver.solve_both(rows, theta)
+            return self.frame[rows], self._solved(self._solver, rows, theta)
         before = without_frame_offset(self.scene, self.frame.before[rows], theta)
         contact, before = bring_into_contact(self.scene, before)
         frame = frame_at_contact(self.scene, before, contact)
-        return frame, PairSolver(self.scene, before).solve_both(np.arange(len(before)), theta)
+        solver = PairSolver(self.scene, before)
+        return frame, self._solved(solver, np.arange(len(before)), theta)
+
+    def _solved(self, solver: PairSolver, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """Twists (M, 1 or 2, k) after impact of the bodies whose outcomes are wanted."""
+        if self._response is None:
+            return solver.solve(rows, theta)[:, None]
+        return solver.solve_both(rows, theta)
 
     def _with_effects(
         self, rows: np.ndarray, theta: np.ndarray, frame: ContactFrame, both: np.ndarray
@@ -222,14 +229,10 @@ class _FramedImpacts:
         change = self.frame[rows].encode(recorded)
         if self._response is None:
             return np.nan_to_num(change)
-        # The striker takes part in what the effects add to the impulse. Where MuJoCo simulates an
-        # impact only the struck body's outcome is known, from which all of the impulse follows.
+        # The striker takes part in what the effects add to the impulse.
         _, without = as_recorded(self.scene, frame.before, after, theta)
         added = change - self.frame[rows].encode(without)
         of_striker = both[:, STRIKER] - MotionBefore.of(frame.before).striker.twist
-        unsolved = np.isnan(of_striker).any(1)
-        added[unsolved] = change[unsolved]
-        of_striker[unsolved] = 0.0
         solved = self._response.encode(of_striker, rows)
         by_added = np.einsum("nij,nj->ni", self._response(rows, theta), added)
         return np.nan_to_num(np.concatenate([change, solved + by_added], axis=1))

@@ -101,13 +101,14 @@ class PairSolver:
         Returns:
             The twists; not a number where an impact does not end.
         """
-        return self.solve_both(rows, theta)[:, STRUCK]
+        return self._solve(rows, theta, of_striker=False)[:, STRUCK]
 
     def solve_both(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """Twists (M, 2, k) of struck body and striker after impact; see `solve`.
+        """Twists (M, 2, k) of struck body and striker after impact; see `solve`."""
+        return self._solve(rows, theta, of_striker=True)
 
-        Those of the striker are not numbers where MuJoCo simulates an impact.
-        """
+    def _solve(self, rows: np.ndarray, theta: np.ndarray, *, of_striker: bool) -> np.ndarray:
+        """`solve_both`; without numbers of the striker that MuJoCo simulates, if not asked for."""
         after = np.full((len(rows), 2, 3 if self.scene.plane is not None else 6), np.nan)
         surfaces = self._surfaces_of(rows, theta) if self._sizes_vary else self._surfaces
         at = np.arange(len(rows)) if self._sizes_vary else rows
@@ -117,10 +118,13 @@ class PairSolver:
             after[direct] = solved
             direct[direct] = end != BEYOND_REACH
         if not direct.all():
-            outcome = self._simulator(self.before[rows[~direct]], theta[~direct])
+            outcome = self._simulator(
+                self.before[rows[~direct]], theta[~direct], of_striker=of_striker
+            )
             outcome.after[~outcome.usable] = np.nan
             after[~direct, STRUCK] = outcome.after
-            after[~direct, STRIKER] = np.nan
+            if outcome.striker_after is not None:
+                after[~direct, STRIKER] = outcome.striker_after
         return after
 
     @property
