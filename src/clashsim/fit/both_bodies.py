@@ -21,6 +21,8 @@ from clashsim.fit.field_descent import FieldData, Physics
 from clashsim.fit.input_scaling import InputScaling, physics_of, unit_centres
 from clashsim.fit.striker_response import StrikerResponse
 
+# Relative size of what an outcome shows of a direction, below which it shows nothing of it.
+_UNSEEN = 1e-3
 _MIN_SIZE = 0.02  # of an outcome over the approach speed, as in `fields`
 
 
@@ -60,6 +62,39 @@ class FittedImpacts:
             return data
         return self._striker.beside(data, rows)
 
+    def reconciled(self, scaling: InputScaling, rows: np.ndarray, constants: Tensor) -> Impacts:
+        """Some of the impacts, with the struck body's outcomes that both bodies show together.
+
+        Both outcomes show one impulse. Its estimate is the one that comes closest to both, each
+        relative to its size.
+
+        Args:
+            scaling: Standardisation of their circumstances.
+            rows: Their indices (M,).
+            constants: Parameters (p,) of the masses, on the unit scale, from nominal values.
+
+        Returns:
+            The impacts; components of `after` are NaN where neither body shows them.
+        """
+        subset = self.impacts[rows]
+        if self._striker is None:
+            return subset
+        data = self.data(scaling, rows)
+        phi = constants.expand(len(rows), -1)
+        with torch.no_grad():
+            predicted = data.evaluate(phi[None])[0]
+        unit = unit_centres(self.base.scene, subset.known, len(rows)) + phi
+        per_struck = self._striker.per_struck(rows, unit.numpy())
+        k = per_struck.shape[2]
+        response = np.concatenate([np.broadcast_to(np.eye(k), per_struck.shape), per_struck], 1)
+        if data.unmeasured is not None:
+            response = response - data.unmeasured.numpy() @ response
+        miss = (data.change - predicted).numpy()
+        moved = np.einsum("nij,nj->ni", np.linalg.pinv(response, _UNSEEN), miss)
+        seen = np.linalg.matrix_rank(response, rtol=_UNSEEN) == k
+        together = self.frame[rows].decode(predicted.numpy()[:, :k] + moved)
+        return replace(subset, after=np.where(seen[:, None], together, subset.after))
+
 
 class _StrikerOutcomes:
     """Recorded outcomes of the strikers of N impacts, in the units of the fit.
@@ -71,6 +106,7 @@ class _StrikerOutcomes:
     def __init__(self, scene: Scene, impacts: Impacts, frame: ContactFrame) -> None:
         unit = unit_centres(scene, impacts.known, len(impacts))
         response = StrikerResponse(scene, frame)
+        self._response = response
         per_struck = response.at_unit(np.arange(len(impacts)), unit.numpy())
         self._missing = ~impacts.striker_measured
         assert impacts.striker_after is not None
@@ -92,6 +128,15 @@ class _StrikerOutcomes:
         self._change = change * self.scale[:, None]
         self._twist_before = response.twist_before * self.scale[:, None]
         self._per_struck = per_struck * self.scale[:, None, None]
+
+    def per_struck(self, rows: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        """The striker's entries per change of the struck body's twist, (M, k, k).
+
+        Args:
+            rows: Indices (M,) of impacts.
+            unit: Their parameters (M, p) on the unit scale.
+        """
+        return self.scale[rows, None, None] * self._response.at_unit(rows, unit)
 
     def beside(self, data: FieldData, rows: np.ndarray) -> FieldData:
         """Data of the struck body with that of the striker appended.

@@ -323,7 +323,9 @@ def _calibrate_subsets(
         fits.append(_fit_posteriors(base.scene, data, subset.known, plan))
     calibrations = []
     for rows, ended in zip(subsets, run_fits(fitted.physics, fits), strict=True):
-        calibrations.append(_calibration(base, impacts[rows], frame[rows], ended))
+        scaling = InputScaling.of(base, frame[rows], impacts[rows].known)
+        of_both = fitted.reconciled(scaling, np.asarray(rows), ended.constants.theta[0])
+        calibrations.append(_calibration(base, of_both, frame[rows], ended))
     return calibrations
 
 
