@@ -46,6 +46,9 @@ def print_run(
         show(tables.slide_table(slide, value_units()))
     if "models" in metrics:
         show(tables.accuracy_table(f"Accuracy {metrics['judged']}", metrics["models"]))
+    if "striker_models" in metrics:
+        title = f"Accuracy of the striker's outcome {metrics['judged']}"
+        show(tables.accuracy_table(title, metrics["striker_models"]))
     for sentence in warnings(run.calibration, metrics):
         show(sentence, style="yellow")
     if "slide" in metrics:

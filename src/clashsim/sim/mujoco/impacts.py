@@ -487,7 +487,13 @@ def _on_ground_alone(scene: Scene) -> mujoco.MjModel:
 
 
 def simulate_impacts(
-    scene: Scene, before: np.ndarray, theta: np.ndarray, *, threads: int = 0, size: int = 4096
+    scene: Scene,
+    before: np.ndarray,
+    theta: np.ndarray,
+    *,
+    threads: int = 0,
+    size: int = 4096,
+    of_striker: bool = False,
 ) -> ImpactOutcome:
     """Run impacts in MuJoCo once; keep an `ImpactSimulator` to run many.
 
@@ -497,6 +503,7 @@ def simulate_impacts(
         theta: (p,) or (N, p), parameters of the scene.
         threads: Of a batch; 0 takes one for each core.
         size: Simulations in a batch at most.
+        of_striker: Whether the striker's outcome is wanted too.
     """
     size = min(size, max(1, len(before)))
-    return ImpactSimulator(scene, size, threads=threads)(before, theta)
+    return ImpactSimulator(scene, size, threads=threads)(before, theta, of_striker=of_striker)
