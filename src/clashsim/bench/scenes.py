@@ -2,7 +2,8 @@
 
 Methods:
 
-    clashsim             calibrated by the command's default
+    clashsim             calibrated by the command's default, from the struck body's outcomes
+    clashsim-both        the same from the outcomes of both bodies, where nothing drives the striker
     mujoco-identified    MuJoCo with friction, stiffness and damping identified on the same impacts
     mujoco-default       MuJoCo with the author's values
 """
@@ -16,7 +17,6 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -24,7 +24,7 @@ from scipy.spatial.transform import Rotation
 
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row, optional
-from clashsim.bench.user_scenes import UserScene, hidden_model, record, user_scenes
+from clashsim.bench.user_scenes import UserScene, hidden_model, record_both, user_scenes
 from clashsim.core.contact_frame import contact_frame, inertia
 from clashsim.core.files import write_flushed
 from clashsim.core.impacts import Impacts
@@ -39,7 +39,7 @@ from clashsim.pipeline.pair_calibration import calibrate_pairs
 from clashsim.sim.mujoco.impacts import simulate_impacts
 
 OPTIONS = frozenset({"seeds", "sets", "methods"})
-METHODS = ("clashsim", "mujoco-identified", "mujoco-default")
+METHODS = ("clashsim", "clashsim-both", "mujoco-identified", "mujoco-default")
 _NUM_FITTED = 12
 _NUM_TESTED = 48
 _QUICK_TESTED = 8
@@ -61,7 +61,8 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
 
     Returns:
         Rows of set, method, n, seeds, accuracy_0.1, accuracy_0.2 and median; for clashsim also
-        seconds, the time of the command, and left_out, how many recorded impacts it did not use.
+        seconds, the time of the command, and left_out, how many recorded impacts it did not use,
+        and, where nothing drives the striker, striker_accuracy_0.1 and striker_median.
     """
     rows: list[Row] = []
     folder = os.environ.get(_MODELS)
@@ -84,39 +85,79 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
 def _rows(scenes: Sequence[UserScene], options: BenchOptions) -> list[Row]:
     """Rows of all methods for one scene, or for the pairs of one scene."""
     errors: dict[tuple[str, str], list[np.ndarray]] = {}
-    figures: dict[str, Any] = {"seconds": 0.0, "left_out": 0}
+    striker_errors: dict[tuple[str, str], list[np.ndarray]] = {}
+    figures: dict[str, Row] = {}
     seeds = options.repetitions(1)
     num_tested = _QUICK_TESTED if options.quick else _NUM_TESTED
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
         model = hidden_model(scenes[0], rng)
         recorded = [
-            recorded_impacts(scene, model, _NUM_FITTED + num_tested, rng) for scene in scenes
+            recorded_impacts(scene, model, _NUM_FITTED + num_tested, rng, of_striker=True)
+            for scene in scenes
         ]
         fitted = [impacts[np.arange(_NUM_FITTED)] for impacts in recorded]
-        with TemporaryDirectory() as folder:
-            runs, seconds, left_out = _calibrated(scenes, fitted, Path(folder), seed)
-        figures["seconds"] += seconds / seeds
-        figures["left_out"] += left_out
-        for scene, found, impacts, of_pair in zip(scenes, runs, recorded, fitted, strict=True):
+        of_struck = [replace(impacts, striker_after=None) for impacts in fitted]
+        wanted = options.methods or METHODS
+        both_recorded = any(impacts.striker_after is not None for impacts in fitted)
+        fits = {"clashsim": _timed_runs(scenes, of_struck, seed, figures, "clashsim", seeds)}
+        if "clashsim-both" in wanted and both_recorded:
+            fits["clashsim-both"] = _timed_runs(
+                scenes, fitted, seed, figures, "clashsim-both", seeds
+            )
+        for i, (scene, impacts) in enumerate(zip(scenes, recorded, strict=True)):
             test = impacts[np.arange(_NUM_FITTED, len(impacts))]
-            frame = contact_frame(found.scene, test, strict=False)
+            frame = contact_frame(fits["clashsim"][i].scene, test, strict=False)
             test = test[np.flatnonzero(frame.contact.touching)]
-            for method in options.methods or METHODS:
-                predicted = _predict(method, found, of_pair, test, seed)
+            for method in wanted:
+                if method == "clashsim-both" and method not in fits:
+                    continue
+                found = fits.get(method, fits["clashsim"])[i]
+                predicted = _predict(method, found, of_struck[i], test, seed)
                 gyration = inertia(found.scene, found.scene.struck_body).gyration
                 error = relative_error(predicted, test.after, gyration)
                 errors.setdefault((scene.name, method), []).append(error)
+                if method in fits and test.striker_after is not None:
+                    striker = found.calibration.predict_striker(test)
+                    gyration = inertia(found.scene, found.scene.striker_body).gyration
+                    error = relative_error(striker, test.striker_after, gyration)
+                    striker_errors.setdefault((scene.name, method), []).append(error)
     rows = []
     for (name, method), found_errors in errors.items():
         row = {"set": name, "method": method, "n": _NUM_FITTED}
-        row |= accuracy_summary(found_errors)
-        rows.append(row | (figures if method == "clashsim" else {}))
+        row |= accuracy_summary(found_errors) | figures.get(method, {})
+        if (name, method) in striker_errors:
+            of_striker = accuracy_summary(striker_errors[name, method])
+            row["striker_accuracy_0.1"] = of_striker["accuracy_0.1"]
+            row["striker_median"] = of_striker["median"]
+        rows.append(row)
     return rows
 
 
+def _timed_runs(
+    scenes: Sequence[UserScene],
+    fitted: Sequence[Impacts],
+    seed: int,
+    figures: dict[str, Row],
+    method: str,
+    seeds: int,
+) -> list[CalibratedRun]:
+    """The run of each pair; adds the duration and the impacts left out to a method's figures."""
+    with TemporaryDirectory() as folder:
+        runs, seconds, left_out = _calibrated(scenes, fitted, Path(folder), seed)
+    row = figures.setdefault(method, {"seconds": 0.0, "left_out": 0})
+    row["seconds"] += seconds / seeds
+    row["left_out"] += left_out
+    return runs
+
+
 def recorded_impacts(
-    scene: UserScene, model: mujoco.MjModel, n: int, rng: np.random.Generator
+    scene: UserScene,
+    model: mujoco.MjModel,
+    n: int,
+    rng: np.random.Generator,
+    *,
+    of_striker: bool = False,
 ) -> Impacts:
     """Record n impacts with noise.
 
@@ -125,9 +166,14 @@ def recorded_impacts(
         model: As `hidden_model` makes it.
         n: How many impacts.
         rng: Draws starts and noise.
+        of_striker: Whether the outcome of a striker that nothing drives is recorded too.
     """
-    before, after = record(scene, model, n, rng)
-    return _noisy(scene, before, after, rng)
+    before, after, striker_after = record_both(scene, model, n, rng)
+    impacts = _noisy(scene, before, after, rng)
+    if scene.striker is None or model.nu or not of_striker:
+        return impacts
+    (own_rng,) = rng.spawn(1)
+    return replace(impacts, striker_after=_outcome(scene, striker_after, own_rng))
 
 
 def in_one_recording(scenes: Sequence[UserScene], impacts: Sequence[Impacts]) -> Impacts:
@@ -141,11 +187,17 @@ def in_one_recording(scenes: Sequence[UserScene], impacts: Sequence[Impacts]) ->
     for scene, of_pair in zip(scenes, impacts, strict=True):
         names = [scene.arguments["struck"], scene.arguments["striker"]]
         bodies.append(np.tile(names, (len(of_pair), 1)))
+    of_strikers = []
+    for of_pair in impacts:
+        unknown = np.full_like(of_pair.after, np.nan)
+        of_strikers.append(unknown if of_pair.striker_after is None else of_pair.striker_after)
+    striker_after = np.concatenate(of_strikers)
     return replace(
         impacts[0],
         before=np.concatenate([of_pair.before for of_pair in impacts]),
         after=np.concatenate([of_pair.after for of_pair in impacts]),
         bodies=np.concatenate(bodies),
+        striker_after=None if np.isnan(striker_after).all() else striker_after,
     )
 
 
@@ -180,7 +232,7 @@ def _predict(
     method: str, found: CalibratedRun, fitted: Impacts, test: Impacts, seed: int
 ) -> np.ndarray:
     """Twists (N, k) after the test impacts."""
-    if method == "clashsim":
+    if method.startswith("clashsim"):
         return found.calibration.predict(test)
     scene = found.scene
     contact = [p for p in scene.params if p.name in ("friction", "stiffness", "damping")]
@@ -209,12 +261,17 @@ def _noisy(
     """What was recorded of n impacts: motion in a plane or in space, with noise."""
     bodies = [before[:, :13], before[:, 13:]]
     columns = [_in_plane(body) if scene.planar else body.copy() for body in bodies]
-    outcome = after[:, [0, 1, 5]] if scene.planar else after.copy()
     is_fixed = scene.striker is None
     for body in columns[:1] if is_fixed else columns:
         _add_noise(body, rng)
+    return Impacts(scene.planar, np.concatenate(columns, axis=1), _outcome(scene, after, rng))
+
+
+def _outcome(scene: UserScene, after: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """What was recorded of a body's twists (n, 6) after impact, in a plane or in space."""
+    outcome = after[:, [0, 1, 5]] if scene.planar else after.copy()
     _add_twist_noise(outcome, rng)
-    return Impacts(scene.planar, np.concatenate(columns, axis=1), outcome)
+    return outcome
 
 
 def _in_plane(body: np.ndarray) -> np.ndarray:

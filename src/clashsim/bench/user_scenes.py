@@ -389,21 +389,29 @@ def record(
         Poses (position and quaternion) and twists of both bodies before, (n, 26), and the struck
         body's twist after, (n, 6), world axes, without noise.
     """
-    before, after = [], []
+    before, after, _ = record_both(scene, model, n, rng)
+    return before, after
+
+
+def record_both(
+    scene: UserScene, model: mujoco.MjModel, n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`record`, and the striker's twist after, (n, 6)."""
+    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for _ in range(20 * n):
-        found = _one_impact(scene, model, rng)
-        if found is not None:
-            before.append(found[0])
-            after.append(found[1])
-        if len(before) == n:
+        impact = _one_impact(scene, model, rng)
+        if impact is not None:
+            found.append(impact)
+        if len(found) == n:
             break
-    return np.array(before), np.array(after)
+    before, after, striker_after = (np.array(column) for column in zip(*found, strict=True))
+    return before, after, striker_after
 
 
 def _one_impact(
     scene: UserScene, model: mujoco.MjModel, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Motion of both bodies before the first contact of one simulation, and after it."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Motion of both bodies before the first contact of one simulation, and each one's after."""
     data = mujoco.MjData(model)
     if model.nkey:
         mujoco.mj_resetDataKeyframe(model, data, 0)
@@ -424,7 +432,8 @@ def _one_impact(
         if state is not None:
             apart = 0 if touching else apart + 1
             if apart == 3:
-                return state, _motion(model, data, struck)[7:]
+                after = _motion(model, data, struck)[7:]
+                return state, after, _motion(model, data, striker)[7:]
         last = np.concatenate([_motion(model, data, struck), _motion(model, data, striker)])
         data.ctrl[:] += rates * model.opt.timestep
         mujoco.mj_step2(model, data)

@@ -44,6 +44,9 @@ def print_run(
         say_table(tables.slide_table(slide, value_units()))
     if "models" in metrics:
         say_table(tables.accuracy_table(f"Accuracy {metrics['judged']}", metrics["models"]))
+    if "striker_models" in metrics:
+        title = f"Accuracy of the striker's outcome {metrics['judged']}"
+        say_table(tables.accuracy_table(title, metrics["striker_models"]))
     for sentence in warnings(run.calibration, metrics):
         say(sentence, style="yellow")
     if "slide" in metrics:

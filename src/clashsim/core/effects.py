@@ -60,14 +60,9 @@ def with_effects(
     Returns:
         `before` (N, 12) and `after` (N, 3) as they would be recorded with the effects.
     """
-    values = {
-        param.target: theta[:, i]
-        for i, param in enumerate(scene.params)
-        if param.target.startswith("effect/")
-    }
+    values = _effects(scene, theta)
     if not values or scene.plane is None:
         return before, after
-    before = before.copy()
     after = after.copy()
     if "effect/tangential_stiffness" in values:
         rows = np.flatnonzero(usable)
@@ -80,10 +75,41 @@ def with_effects(
             stiffness_ratio=values["effect/tangential_stiffness"][rows],
             mass_ratio=_mass_ratio(scene, theta)[rows],
         )
+    return as_recorded(scene, before, after, theta)
+
+
+def as_recorded(
+    scene: Scene, before: np.ndarray, after: np.ndarray, theta: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The motion of the struck body's recorded frame, where that of the body itself is given.
+
+    Args:
+        scene: The scene.
+        before: (N, d), as in `Impacts`.
+        after: (N, k), twists of the struck body after impact.
+        theta: (N, p), parameters of the impacts.
+
+    Returns:
+        `before` and `after` of the recorded frame; the same where the scene has no offset of it.
+    """
+    values = _effects(scene, theta)
+    if not values or scene.plane is None:
+        return before, after
+    before = before.copy()
+    after = after.copy()
     zero = np.zeros(len(before))
     position = np.stack([values.get("effect/x", zero), values.get("effect/y", zero)], 1)
     _move_recorded_frame(before, after, position=position, yaw=values.get("effect/yaw", zero))
     return before, after
+
+
+def _effects(scene: Scene, theta: np.ndarray) -> dict[str, np.ndarray]:
+    """Values (N,) of the effects of a scene in theta (N, p), by target."""
+    return {
+        param.target: theta[:, i]
+        for i, param in enumerate(scene.params)
+        if param.target.startswith("effect/")
+    }
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Impacts: the motion of two bodies just before contact, and of the struck body just after it.
+"""Impacts: the motion of two bodies just before contact, and just after it as far as recorded.
 
 This module owns the layout of the array `before`. Other modules reach its columns by name, through
 `MotionBefore`.
@@ -43,6 +43,11 @@ def after_columns(planar: bool) -> tuple[str, ...]:
     """Name the columns of `after`, the twist of the struck body: 3 in a plane, 6 in space."""
     twist = _PLANAR_TWIST if planar else _SPATIAL_TWIST
     return tuple(f"{column}_after" for column in twist)
+
+
+def striker_after_columns(planar: bool) -> tuple[str, ...]:
+    """Name the columns of `striker_after`, the striker's twist: 3 in a plane, 6 in space."""
+    return tuple(f"striker_{column}" for column in after_columns(planar))
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +181,8 @@ class Impacts:
         before: (N, 12) in a plane or (N, 26) in space, columns as `before_columns(planar)`.
         after: (N, 3) or (N, 6), twist of the struck body after the bodies have separated; NaN for
             components that were not measured.
+        striker_after: (N, 3) or (N, 6), twist of the striker then, as `after`; None where it was
+            not recorded.
         theta: (N, p), parameters of simulated impacts; None for real ones.
         known: Parameters of the scene that were measured with each impact, by name, (N,) each.
         source: Where the impacts come from, such as "real" or "simulated".
@@ -193,6 +200,7 @@ class Impacts:
     source: str = "real"
     end_counts: Mapping[str, int] = field(default_factory=dict)
     bodies: np.ndarray | None = None
+    striker_after: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         n = len(self.before)
@@ -202,6 +210,11 @@ class Impacts:
             raise DataError(
                 f"impacts need before (N, {before_shape[1]}) and after (N, {after_shape[1]}), "
                 f"got {self.before.shape} and {self.after.shape}"
+            )
+        if self.striker_after is not None and np.shape(self.striker_after) != after_shape:
+            raise DataError(
+                f"the striker's twist after impact needs shape (N, {after_shape[1]}), "
+                f"got {np.shape(self.striker_after)}"
             )
         if self.bodies is not None and np.shape(self.bodies) != (n, len(BODY_COLUMNS)):
             raise DataError(
@@ -227,6 +240,7 @@ class Impacts:
             theta=None if self.theta is None else self.theta[picked],
             known={name: values[picked] for name, values in self.known.items()},
             bodies=None if self.bodies is None else self.bodies[picked],
+            striker_after=None if self.striker_after is None else self.striker_after[picked],
         )
 
     @property
@@ -256,8 +270,15 @@ class Impacts:
 
     @property
     def measured(self) -> np.ndarray:
-        """Whether each component (N, k) of the outcome was measured."""
+        """Whether each component (N, k) of the struck body's outcome was measured."""
         return ~np.isnan(self.after)
+
+    @property
+    def striker_measured(self) -> np.ndarray:
+        """Whether each component (N, k) of the striker's outcome was measured."""
+        if self.striker_after is None:
+            return np.zeros(self.after.shape, bool)
+        return ~np.isnan(self.striker_after)
 
     def unusable(self) -> dict[str, np.ndarray]:
         """Find rows that cannot be used.
@@ -265,20 +286,32 @@ class Impacts:
         Returns:
             Masks (N,) of such rows, by the reason; empty where all can be used.
         """
-        not_finite = ~np.isfinite(self.before).all(1) | np.isinf(self.after).any(1)
+        not_finite = ~np.isfinite(self.before).all(1)
         for values in self.known.values():
             not_finite |= ~np.isfinite(np.asarray(values, float))
         is_still = (np.abs(self.twist).max(1) == 0) & (np.abs(self.striker_twist).max(1) == 0)
-        has_no_outcome = ~self.measured.any(1)
-        change = np.where(self.measured, self.after - self.twist, 0.0)
-        is_unchanged = np.abs(change).max(1) == 0
+        of_struck = _is_changed(self.twist, self.after)
+        has_struck_outcome = self.measured.any(1)
+        has_no_outcome = ~has_struck_outcome & ~self.striker_measured.any(1)
+        not_finite |= np.isinf(self.after).any(1)
+        struck_is_unchanged = has_struck_outcome & ~of_struck & ~is_still
+        striker_is_unchanged = np.zeros(len(self), bool)
+        if self.striker_after is not None:
+            not_finite |= np.isinf(self.striker_after).any(1)
+            of_striker = _is_changed(self.striker_twist, self.striker_after)
+            # A driven striker may go on as before where the struck body's outcome shows the hit.
+            alone = ~has_struck_outcome & ~has_no_outcome & ~is_still
+            striker_is_unchanged = alone & ~of_striker
         found = {
             "lack a number, or hold NaN or infinite values": not_finite,
             "have no measured outcome": has_no_outcome & ~not_finite,
             "have no velocity before contact, so nothing moves": is_still & ~not_finite,
-            "have a struck body whose velocity does not change, so nothing was hit": is_unchanged
-            & ~is_still
-            & ~has_no_outcome,
+            "have a struck body whose velocity does not change, so nothing was hit": (
+                struck_is_unchanged
+            ),
+            "have a striker whose velocity does not change, so nothing was hit": (
+                striker_is_unchanged
+            ),
         }
         return {reason: rows for reason, rows in found.items() if rows.any()}
 
@@ -287,7 +320,7 @@ class Impacts:
 
         Raises:
             DataError: There is no impact, a number is not finite, nothing moves, the velocity of
-                the struck body does not change, all impacts are the same, or the unit is wrong.
+                a body does not change, all impacts are the same, or the unit is wrong.
         """
         if len(self) == 0:
             raise DataError("there are no impacts in the data")
@@ -309,8 +342,11 @@ class Impacts:
 
     def _largest_velocity_component(self) -> float:
         """The largest component (m/s) of any linear velocity, before or after contact."""
-        velocity_after = self.after[:, : self.motion.struck.velocity.shape[1]]
-        velocities = [self.motion.struck.velocity, self.motion.striker.velocity, velocity_after]
+        axes = self.motion.struck.velocity.shape[1]
+        velocities = [self.motion.struck.velocity, self.motion.striker.velocity]
+        velocities.append(self.after[:, :axes])
+        if self.striker_after is not None:
+            velocities.append(self.striker_after[:, :axes])
         return float(np.nanmax(np.abs(np.hstack(velocities))))
 
 
@@ -321,8 +357,8 @@ def from_columns(table: Mapping[str, np.ndarray], *, known: Sequence[str] = ()) 
     components of the outcome that were not measured.
 
     Args:
-        table: Columns (N,) by the names of `before_columns` and `after_columns`, and of
-            `BODY_COLUMNS` where impacts are of several pairs.
+        table: Columns (N,) by the names of `before_columns`, `after_columns` and
+            `striker_after_columns`, and of `BODY_COLUMNS` where impacts are of several pairs.
         known: Names of further columns: parameters measured with each impact.
 
     Returns:
@@ -335,17 +371,24 @@ def from_columns(table: Mapping[str, np.ndarray], *, known: Sequence[str] = ()) 
     n = len(next(iter(table.values()))) if table else 0
     names_before = before_columns(planar)
     names_after = after_columns(planar)
-    _check_column_names(table, names_before, names_after, known)
+    names_striker_after = striker_after_columns(planar)
+    _check_column_names(table, names_before, (*names_after, *names_striker_after), known)
     no_rotation = {"qw": 1.0, "striker_qw": 1.0}  # all other columns are zero by default
     before = []
     for name in names_before:
         column = table[name] if name in table else np.full(n, no_rotation.get(name, 0.0))
         before.append(np.asarray(column, float))
-    after = []
-    for name in names_after:
-        after.append(np.asarray(table[name], float) if name in table else np.full(n, np.nan))
     measured = {name: np.asarray(table[name], float) for name in known if name in table}
-    impacts = Impacts(planar, np.column_stack(before), np.column_stack(after), known=measured)
+    of_striker = None
+    if any(name in table for name in names_striker_after):
+        of_striker = _outcome_columns(table, names_striker_after, n)
+    impacts = Impacts(
+        planar,
+        np.column_stack(before),
+        _outcome_columns(table, names_after, n),
+        known=measured,
+        striker_after=of_striker,
+    )
     if not set(BODY_COLUMNS) <= table.keys():
         return impacts
     bodies = np.column_stack([np.asarray(table[name], str) for name in BODY_COLUMNS])
@@ -356,10 +399,27 @@ def to_columns(impacts: Impacts) -> dict[str, np.ndarray]:
     """Name the columns (N,) of impacts; the inverse of `from_columns`."""
     table = dict(zip(before_columns(impacts.planar), impacts.before.T, strict=True))
     table.update(zip(after_columns(impacts.planar), impacts.after.T, strict=True))
+    if impacts.striker_after is not None:
+        names = striker_after_columns(impacts.planar)
+        table.update(zip(names, impacts.striker_after.T, strict=True))
     table.update(impacts.known)
     if impacts.bodies is not None:
         table.update(zip(BODY_COLUMNS, impacts.bodies.T, strict=True))
     return table
+
+
+def _is_changed(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Whether any measured component of twists (N, k) differs after an impact, (N,)."""
+    change = np.where(np.isnan(after), 0.0, after - before)
+    return np.abs(change).max(1) > 0
+
+
+def _outcome_columns(table: Mapping[str, np.ndarray], names: Sequence[str], n: int) -> np.ndarray:
+    """Twists (n, k) after impact from columns; NaN for those that were left out."""
+    columns = []
+    for name in names:
+        columns.append(np.asarray(table[name], float) if name in table else np.full(n, np.nan))
+    return np.column_stack(columns)
 
 
 def _is_spatial_only(name: str) -> bool:

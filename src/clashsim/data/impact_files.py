@@ -25,6 +25,7 @@ from clashsim.core.impacts import (
     after_columns,
     before_columns,
     from_columns,
+    striker_after_columns,
     to_columns,
 )
 from clashsim.core.npz import Npz
@@ -109,6 +110,8 @@ def write_impacts(path: Path | str, impacts: Impacts) -> None:
 def to_bytes(impacts: Impacts) -> bytes:
     """Impacts as the content of a safetensors file."""
     tensors = {"before": impacts.before, "after": impacts.after}
+    if impacts.striker_after is not None:
+        tensors["striker_after"] = impacts.striker_after
     for name, values in impacts.known.items():
         tensors[f"{_KNOWN_PREFIX}{name}"] = np.asarray(values, float)
     if impacts.theta is not None:
@@ -247,6 +250,7 @@ def _impacts_of_tensors(tensors: Mapping[str, np.ndarray], description: object) 
     before = tensors["before"]
     after = tensors["after"]
     theta = tensors.get("theta")
+    striker_after = tensors.get("striker_after")
     is_table = before.ndim == 2 and after.ndim == 2
     if theta is not None:
         is_table = is_table and theta.ndim == 2 and len(theta) == len(before)
@@ -256,7 +260,9 @@ def _impacts_of_tensors(tensors: Mapping[str, np.ndarray], description: object) 
     known = {name.removeprefix(_KNOWN_PREFIX): tensors[name] for name in measured}
     source = str(description.get("source", "real"))
     bodies = _bodies_of(description, len(before))
-    return Impacts(description["planar"], before, after, theta, known, source, ends, bodies)
+    return Impacts(
+        description["planar"], before, after, theta, known, source, ends, bodies, striker_after
+    )
 
 
 def _bodies_of(description: Mapping[str, object], n: int) -> np.ndarray | None:
@@ -285,8 +291,9 @@ def _impacts_of_table(table: Table, known: Known) -> Impacts:
     if not table or not lengths[next(iter(table))]:
         raise DataError("there are no impacts, only names of columns")
     if known is None:
-        planar = "vz_after" not in table
+        planar = not {"vz_after", "striker_vz_after"} & table.keys()
         own = {*before_columns(planar), *after_columns(planar), *BODY_COLUMNS}
+        own |= set(striker_after_columns(planar))
         known = [name for name in table if name not in own]
     return from_columns(table, known=known)
 
@@ -296,6 +303,7 @@ def _check_names(names: Collection[str], known: Known) -> None:
     expected = {*(known or ()), *BODY_COLUMNS}
     for planar in (True, False):
         expected.update(before_columns(planar), after_columns(planar))
+        expected.update(striker_after_columns(planar))
     if not expected.intersection(names):
         first = quoted(next(iter(names), ""))
         examples = "vx, vy, w, vx_after, vy_after, w_after, ..."
@@ -364,6 +372,8 @@ def _check_finite(impacts: Impacts) -> Impacts:
     Components of the outcome that were not measured are NaN.
     """
     finite = np.isfinite(impacts.before).all(1) & ~np.isinf(impacts.after).any(1)
+    if impacts.striker_after is not None:
+        finite &= ~np.isinf(impacts.striker_after).any(1)
     for values in impacts.known.values():
         finite &= np.isfinite(values)
     if impacts.theta is not None:

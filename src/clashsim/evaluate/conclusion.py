@@ -24,9 +24,11 @@ def conclusion(metrics: Mapping[str, Any]) -> str | None:
     Returns:
         A sentence; None where no impact was kept back to judge by.
     """
-    models = metrics.get("models") or {}
+    key = "models" if "models" in metrics else "striker_models"  # of what was recorded
+    models = metrics.get(key) or {}
     rivals = {name: row for name, row in models.items() if name.startswith("MuJoCo")}
-    num_judged = int(metrics.get("held_out") or metrics.get("impacts") or 0)
+    all_judged = metrics.get("held_out") or metrics.get("impacts") or 0
+    num_judged = int(metrics.get(f"judged_{key}") or all_judged)
     if _OWN not in models or not rivals or num_judged == 0:
         return None
     best = max(rivals, key=lambda name: _rank(rivals[name]))

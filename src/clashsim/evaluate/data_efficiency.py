@@ -63,9 +63,7 @@ def measure_data_efficiency(
     sizes = [size for size in _SIZES if size <= largest]
     if not sizes:
         return None
-    base = calibration.base
     rng = np.random.default_rng(seed)
-    gyration = inertia(base.scene, base.scene.struck_body).gyration
     orders = [rng.permutation(len(fitted)) for _ in range(_NUM_SUBSETS * len(sizes))]
     subsets = []
     for i, order in enumerate(orders):
@@ -76,6 +74,16 @@ def measure_data_efficiency(
     for i, (subset, model) in enumerate(zip(subsets, models, strict=True)):
         left_over = np.setdiff1d(np.arange(len(fitted)), subset)
         test = held_out if len(held_out) else fitted[left_over]
-        error = relative_error(model.predict(test), test.after, gyration)
-        errors[i // _NUM_SUBSETS].append(error)
+        errors[i // _NUM_SUBSETS].append(_errors(model, test))
     return DataEfficiency(tuple(sizes), tuple(map(tuple, errors)), num_left_out)
+
+
+def _errors(model: Calibration, test: Impacts) -> np.ndarray:
+    """Relative errors of a model on impacts whose struck body, or else striker, was recorded."""
+    scene = model.base.scene
+    measured = test[np.flatnonzero(test.measured.any(1))]
+    if len(measured) or test.striker_after is None:
+        gyration = inertia(scene, scene.struck_body).gyration
+        return relative_error(model.predict(measured), measured.after, gyration)
+    gyration = inertia(scene, scene.striker_body).gyration
+    return relative_error(model.predict_striker(test), test.striker_after, gyration)

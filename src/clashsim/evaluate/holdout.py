@@ -6,7 +6,7 @@ five folds, and each fold is predicted by a calibration on the other four.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,12 @@ class HeldOutPredictions:
     Attributes:
         description: How the impacts were held out, in words.
         impacts: The impacts.
-        predicted: Twists after impact, (N, k), by the name of the model.
+        predicted: Twists of the struck body after impact, (N, k), by the name of the model.
         std: Standard deviation that clashsim states for its own prediction, (N, k).
         rows: Index (N,) of each of these impacts among those held out, or, where none were held
             out, among those fitted.
+        striker_predicted: The same of the striker, by the name of the model; empty where its
+            outcomes were not recorded.
     """
 
     description: str
@@ -42,6 +44,78 @@ class HeldOutPredictions:
     predicted: dict[str, np.ndarray]
     std: np.ndarray
     rows: np.ndarray
+    striker_predicted: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def of_struck(self, scene: Scene) -> BodyPredictions:
+        """The predictions of the struck body, of the impacts in which it was recorded."""
+        gyration = inertia(scene, scene.struck_body).gyration
+        return _recorded(self.impacts.after, self.predicted, gyration)
+
+    def of_striker(self, scene: Scene) -> BodyPredictions:
+        """The predictions of the striker, of the impacts in which it was recorded."""
+        gyration = inertia(scene, scene.striker_body).gyration
+        measured = self.impacts.striker_after
+        if measured is None:
+            measured = np.full_like(self.impacts.after, np.nan)
+        return _recorded(measured, self.striker_predicted, gyration)
+
+
+@dataclass(frozen=True, eq=False)
+class BodyPredictions:
+    """Predictions of one body of M impacts in which it was recorded.
+
+    Attributes:
+        rows: (M,), indices of the impacts.
+        measured: Twists after impact, (M, k), NaN for components that were not measured.
+        predicted: Predicted twists, (M, k), by the name of the model.
+        gyration: Radius of gyration of the body, m.
+    """
+
+    rows: np.ndarray
+    measured: np.ndarray
+    predicted: dict[str, np.ndarray]
+    gyration: float
+
+    def accuracies(self) -> dict[str, dict[str, Any]]:
+        """Accuracies and median error as `accuracy_summary` gives them, by name of the model."""
+        if len(self.rows) == 0:
+            return {}
+        accuracies = {}
+        for name, predicted in self.predicted.items():
+            error = relative_error(predicted, self.measured, self.gyration)
+            accuracies[name] = dict(accuracy_summary([error]))
+        return accuracies
+
+
+def _recorded(
+    measured: np.ndarray, predicted: dict[str, np.ndarray], gyration: float
+) -> BodyPredictions:
+    """Measured and predicted twists (N, k) of the impacts in which anything was measured."""
+    rows = np.flatnonzero(~np.isnan(measured).all(1))
+    of_rows = {name: twist[rows] for name, twist in predicted.items()}
+    return BodyPredictions(rows, measured[rows], of_rows, gyration)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelPredictions:
+    """Predictions of N impacts; see `HeldOutPredictions`."""
+
+    predicted: dict[str, np.ndarray]
+    std: np.ndarray
+    striker_predicted: dict[str, np.ndarray]
+
+    @staticmethod
+    def joined(parts: list[ModelPredictions]) -> ModelPredictions:
+        """Predictions of several sets of impacts, one after the other."""
+
+        def concatenated(tables: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+            return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+        return ModelPredictions(
+            concatenated([part.predicted for part in parts]),
+            np.concatenate([part.std for part in parts]),
+            concatenated([part.striker_predicted for part in parts]),
+        )
 
 
 def predict_held_out(
@@ -65,89 +139,86 @@ def predict_held_out(
         The predictions; None where the impacts are too few to leave any out.
     """
     if len(held_out):
-        predicted, std = predict_with_each_model(calibration, held_out, frame)
+        found = predict_with_each_model(calibration, held_out, frame)
         return HeldOutPredictions(
             description=f"on {len(held_out)} impacts held out",
             impacts=held_out,
-            predicted=predicted,
-            std=std,
+            predicted=found.predicted,
+            std=found.std,
             rows=np.arange(len(held_out)),
+            striker_predicted=found.striker_predicted,
         )
     if len(fitted) < _NUM_FOLDS:
         return None
     order = np.random.default_rng(seed).permutation(len(fitted))
     folds = np.array_split(order, _NUM_FOLDS)
-    predictions = []
-    stds = []
+    parts = []
     others = [np.setdiff1d(np.arange(len(fitted)), fold) for fold in folds]
     models = calibrate_subsets(
         calibration, fitted, others, seed=seed, posterior_samples=_FOLD_SAMPLES
     )
     for fold, model in zip(folds, models, strict=True):
-        predicted_fold, std_fold = predict_with_each_model(model, fitted[fold])
-        predictions.append(predicted_fold)
-        stds.append(std_fold)
-    predicted = {}
-    for name in predictions[0]:
-        predicted[name] = np.concatenate([by_model[name] for by_model in predictions])
+        # Of each fold alike, whatever was recorded of the bodies in it.
+        of_striker = _striker_is_judged(calibration.base.scene, fitted)
+        parts.append(predict_with_each_model(model, fitted[fold], of_striker=of_striker))
+    found = ModelPredictions.joined(parts)
     rows = np.concatenate(folds)
     return HeldOutPredictions(
         description=f"on {len(fitted)} impacts, by 5-fold cross-validation",
         impacts=fitted[rows],
-        predicted=predicted,
-        std=np.concatenate(stds),
+        predicted=found.predicted,
+        std=found.std,
         rows=rows,
+        striker_predicted=found.striker_predicted,
     )
 
 
-def accuracies_by_model(scene: Scene, held_out: HeldOutPredictions) -> dict[str, dict[str, Any]]:
-    """Accuracies and median error of each model.
-
-    Args:
-        scene: The scene of the impacts; its struck body gives the radius of gyration.
-        held_out: Predictions of all models.
-
-    Returns:
-        Figures as `accuracy_summary` gives them, by the name of the model.
-    """
-    gyration = inertia(scene, scene.struck_body).gyration
-    accuracies = {}
-    for name, predicted in held_out.predicted.items():
-        error = relative_error(predicted, held_out.impacts.after, gyration)
-        accuracies[name] = dict(accuracy_summary([error]))
-    return accuracies
+def _striker_is_judged(scene: Scene, impacts: Impacts) -> bool:
+    """Whether the striker can move and its outcomes were recorded."""
+    return not scene.striker_body.fixed and bool(impacts.striker_measured.any())
 
 
 def predict_with_each_model(
-    calibration: Calibration, impacts: Impacts, frame: ContactFrame | None = None
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    calibration: Calibration,
+    impacts: Impacts,
+    frame: ContactFrame | None = None,
+    *,
+    of_striker: bool | None = None,
+) -> ModelPredictions:
     """Predict impacts with MuJoCo before and after identification, and with the calibrated model.
 
     Args:
         calibration: The calibrated model.
         impacts: The impacts.
         frame: Contact frames of `impacts`; None computes them.
+        of_striker: Whether the striker's outcomes are predicted too; None where they were recorded.
 
     Returns:
-        Twists after impact, (N, k), by the name of the model, and the standard deviation that the
-        calibrated model states for its own prediction, (N, k).
+        The predictions of each model.
     """
     scene = calibration.base.scene
+    if of_striker is None:
+        of_striker = _striker_is_judged(scene, impacts)
     _, touching = bring_into_contact(scene, impacts.before)
-    identified = theta_in_ranges(calibration)
-    after, std = calibration.predict_with_std(impacts, frame)
-    predicted = {
-        "MuJoCo, nominal": _predict_with_mujoco(scene, impacts, touching, scene.nominal),
-        "MuJoCo, identified": _predict_with_mujoco(scene, impacts, touching, identified),
-        "clashsim": after,
-    }
-    return predicted, std
+    predicted = {}
+    striker_predicted = {}
+    for name, theta in (
+        ("MuJoCo, nominal", scene.nominal),
+        ("MuJoCo, identified", theta_in_ranges(calibration)),
+    ):
+        both = _predict_with_mujoco(scene, impacts, touching, theta)
+        predicted[name], striker_predicted[name] = both[:, 0], both[:, 1]
+    predicted["clashsim"], std = calibration.predict_with_std(impacts, frame)
+    if not of_striker:
+        return ModelPredictions(predicted, std, {})
+    striker_predicted["clashsim"] = calibration.predict_striker(impacts, frame)
+    return ModelPredictions(predicted, std, striker_predicted)
 
 
 def _predict_with_mujoco(
     scene: Scene, impacts: Impacts, touching: np.ndarray, theta: np.ndarray
 ) -> np.ndarray:
-    """Twists after impact (N, k) by MuJoCo at theta (p,); NaN where an impact did not end.
+    """Twists of both bodies (N, 2, k) by MuJoCo at theta (p,); NaN where an impact did not end.
 
     The pair starts at first contact, `touching` (N, d). A parameter that was measured with each
     impact has its measured values instead of the one in theta.
@@ -156,5 +227,7 @@ def _predict_with_mujoco(
     for i, param in enumerate(scene.params):
         if param.name in impacts.known:
             theta_of_each[:, i] = impacts.known[param.name]
-    outcome = simulate_impacts(scene, touching, theta_of_each)
-    return np.where(outcome.usable[:, None], outcome.after, np.nan)
+    outcome = simulate_impacts(scene, touching, theta_of_each, of_striker=True)
+    assert outcome.striker_after is not None
+    both = np.stack([outcome.after, outcome.striker_after], axis=1)
+    return np.where(outcome.usable[:, None, None], both, np.nan)

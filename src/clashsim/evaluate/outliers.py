@@ -60,15 +60,13 @@ def find_outliers(
         frame: Their contact frames.
 
     Returns:
-        The outliers, the farthest first; none for runs saved before their errors were stored.
+        The outliers, the farthest first.
     """
     miss = np.zeros(fitted.after.shape)
     deviation = np.zeros(len(fitted))
     weight = np.zeros(len(fitted))
     for share, posterior in zip(calibration.weights, calibration.posteriors, strict=True):
         errors = posterior.leave_one_out
-        if errors is None:
-            return ()
         miss += share * errors.miss.numpy()
         deviation += share * errors.deviation.numpy()
         weight += share * errors.weight.numpy()

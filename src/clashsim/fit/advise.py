@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from clashsim.core.contact_frame import ContactFrame, contact_frame, inertia
-from clashsim.core.errors import DataError, RunError
+from clashsim.core.errors import DataError
 from clashsim.core.impacts import Impacts
 from clashsim.fit.base import BaseModel
 from clashsim.fit.calibrate import Calibration
@@ -30,6 +30,7 @@ from clashsim.fit.priors import prior_std
 
 # Prior scales with which strikes are chosen; see the module's docstring.
 _WIDE = PriorScales(residual=0.15, residual_length_scale=0.45)
+_SCATTER = 0.12  # of the parameters from hit to hit, in standard deviations of their prior
 # More strikes are worthwhile if the expected error after `_AHEAD` further strikes is less than this
 # share of the present error.
 _WORTHWHILE = 0.9
@@ -198,11 +199,6 @@ def _belief_before(base: BaseModel, candidates: Impacts) -> _Belief:
 def _belief_after(model: Calibration, candidates: Impacts) -> _Belief:
     """The uncertainty that remains after a calibration."""
     fitted = model.posteriors[0]  # the first has the most probable prior scales
-    if fitted.jacobian is None:
-        raise RunError(
-            "the run was made by a version of clashsim that did not keep what advice needs: "
-            "calibrate again"
-        )
     frame = contact_frame(model.base.scene, candidates)
     data = model.scaling.data(model.base, frame, candidates.known)
     _, phi = predict_posterior(fitted, data)
@@ -213,8 +209,9 @@ def _belief_after(model: Calibration, candidates: Impacts) -> _Belief:
     )
     context = scaling.data(model.base, frame, candidates.known).context
     at_candidates = (jacobian, context)
-    at_fitted = (fitted.jacobian, _rescaled(fitted.context, model.scaling, scaling))
-    fitted_noise = torch.block_diag(*_measurement_noise(fitted.jacobian, fitted.std))
+    jacobian_fitted = fitted.struck_jacobian
+    at_fitted = (jacobian_fitted, _rescaled(fitted.context, model.scaling, scaling))
+    fitted_noise = torch.block_diag(*_measurement_noise(jacobian_fitted, fitted.std))
     measured = prior_covariance(at_fitted, at_fitted, fitted.std, _WIDE) + fitted_noise
     white = torch.linalg.solve_triangular(
         torch.linalg.cholesky(measured),
@@ -275,7 +272,7 @@ def _measurement_noise(jacobian: Tensor, std: Tensor) -> Tensor:
     It is the scatter of the parameters through their Jacobian (N, k, p), plus the noise of the
     measurement.
     """
-    scaled = _WIDE.scatter * jacobian * std
+    scaled = _SCATTER * jacobian * std
     identity = torch.eye(jacobian.shape[1], dtype=jacobian.dtype)
     return scaled @ scaled.transpose(1, 2) + (_WIDE.noise**2 + _JITTER) * identity
 

@@ -8,206 +8,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import torch
 
-from clashsim.core.contact_frame import ContactFrame, contact_frame, inertia
+from clashsim.core.contact_frame import ContactFrame, contact_frame
 from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
 from clashsim.fit.base import BaseModel
+from clashsim.fit.both_bodies import FittedImpacts
+from clashsim.fit.calibration import Calibration
 from clashsim.fit.field_kernels import CONSTANTS_ONLY, PriorScales
 from clashsim.fit.fields import (
-    TEMPER,
     PlannedFit,
     Posterior,
     fit_constants,
     fit_posteriors,
-    predict_posterior,
 )
-from clashsim.fit.input_scaling import InputScaling, physics_of
+from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.local_correction import LocalCorrection
 from clashsim.fit.lockstep import FieldData, Fit, run_fits
 from clashsim.fit.priors import FIXED_STD, contact_prior, theta_prior, unit_estimate
+from clashsim.fit.rigid_law import RigidLaw
 
-# Candidate prior scales; the evidence of the impacts decides how much each of them weighs. The
-# noise of each is fitted too.
-PRIOR_SCALES = (
-    CONSTANTS_ONLY,
-    PriorScales(field=0.1, about_mean=True),
-    PriorScales(field=0.3, about_mean=True),
+# Prior scales of candidate fits: constants or fields, without and with a residual. The evidence of
+# the impacts decides how much each weighs; the noise of each is fitted too.
+_FIELDS = (0.0, 0.1, 0.3)
+PRIOR_SCALES = tuple(
+    scales
+    for field in _FIELDS
+    for scales in (
+        replace(CONSTANTS_ONLY, field=field, about_mean=True),
+        PriorScales(field=field, about_mean=True),
+    )
 )
 # Log evidence is divided by this before it weighs prior scales: with ten impacts a difference of a
 # few nats is chance.
 _TEMPERATURE = 4.0
-_MAX_FITS = 3  # that are averaged
-_MIN_WEIGHT = 0.1  # relative to the most probable fit; fits of a lower weight are dropped
+_MAX_FITS = 4  # that are averaged
+_MIN_WEIGHT = 0.05  # relative to the most probable fit; fits of a lower weight are dropped
 # A posterior sample is dropped if its cost exceeds the median by more than _COST_MARGIN plus
 # _COST_DEVIATIONS median absolute deviations of the costs.
 _COST_MARGIN = 5.0
 _COST_DEVIATIONS = 4.0
-
-
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """A calibrated collision model; an `ImpactModel`.
-
-    Attributes:
-        base: The base model.
-        theta: Estimates in `scene.params` order.
-        posteriors: Fits with different prior scales, each with its samples.
-        weights: Weight of each posterior in the predictions; they sum to 1.
-        scaling: Standardisation of the circumstances of an impact.
-        local_correction: Regression on similar impacts, without physics. Near the fitted impacts it
-            is averaged with the physics by inverse variances.
-    """
-
-    base: BaseModel
-    theta: tuple[Estimate, ...]
-    posteriors: tuple[Posterior, ...]
-    weights: tuple[float, ...]
-    scaling: InputScaling
-    local_correction: LocalCorrection | None
-
-    @property
-    def noise_variance(self) -> float:
-        """Variance of the measurement noise relative to the outcome, the mean over the fits."""
-        return self._mean_over_fits([p.scales.noise**2 for p in self.posteriors])
-
-    @property
-    def constants(self) -> torch.Tensor:
-        """Constants (p,) of the most probable fit, on the unit scale, from nominal values."""
-        return self.posteriors[int(np.argmax(self.weights))].anchor[0]
-
-    @cached_property
-    def most_probable(self) -> Calibration:
-        """The same with one sample of each fit, the most probable one.
-
-        Its predictions take a fraction of the time; the standard deviations lack the disagreement
-        of samples.
-        """
-        first = torch.zeros(1, dtype=torch.long)
-        return replace(self, posteriors=tuple(p.select(first) for p in self.posteriors))
-
-    def predict_samples(
-        self, impacts: Impacts, frame: ContactFrame | None = None
-    ) -> list[np.ndarray]:
-        """Twists after impact (m/s, rad/s) of each posterior's samples.
-
-        Args:
-            impacts: N impacts; their outcomes are not used.
-            frame: The impacts in their contact frames, if already computed.
-
-        Returns:
-            One array (M, N, k) per posterior, M its number of samples.
-        """
-        frame = frame or contact_frame(self.base.scene, impacts)
-        data = self.scaling.data(self.base, frame, impacts.known)
-        predictions = []
-        for posterior in self.posteriors:
-            change, _ = predict_posterior(posterior, data)
-            predictions.append(frame.decode(change.numpy()))
-        return predictions
-
-    def predict(self, impacts: Impacts) -> np.ndarray:
-        """Mean twist after impact (N, k), m/s and rad/s."""
-        return self.predict_with_std(impacts)[0]
-
-    def std(self, impacts: Impacts) -> np.ndarray:
-        """Standard deviations of the twist after impact (N, k), m/s and rad/s.
-
-        They include the disagreement of samples, the disagreement of fits, and the fitted noise.
-        """
-        return self.predict_with_std(impacts)[1]
-
-    def predict_with_std(
-        self, impacts: Impacts, frame: ContactFrame | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """`predict` and `std` in one evaluation.
-
-        Args:
-            impacts: N impacts; their outcomes are not used.
-            frame: The impacts in their contact frames, if already computed.
-
-        Returns:
-            Mean twist after impact and its standard deviations, (N, k) each.
-        """
-        frame = frame or contact_frame(self.base.scene, impacts)
-        samples = self.predict_samples(impacts, frame)
-        mean = np.zeros_like(impacts.after)
-        for weight, sample in zip(self.weights, samples, strict=True):
-            mean = mean + weight * sample.mean(0)
-        gyration = inertia(self.base.scene, self.base.scene.struck_body).gyration
-        num_linear = 2 if impacts.planar else 3
-        num_angular = mean.shape[1] - num_linear
-        # The noise is relative to the size of (v, gyration * w); `unit` is the twist's change (k,)
-        # for a change of 1 m/s in each entry of that vector.
-        unit = np.r_[np.ones(num_linear), np.full(num_angular, 1 / gyration)]
-        size = np.linalg.norm(mean / unit, axis=1, keepdims=True)
-        variance = self._variance(samples, mean, size * unit)
-        if self.local_correction is None:
-            return mean, np.sqrt(variance)
-        return self._corrected(self.local_correction, impacts, frame, (mean, variance), unit)
-
-    def _variance(
-        self, samples: list[np.ndarray], mean: np.ndarray, size: np.ndarray
-    ) -> np.ndarray:
-        """Variance (N, k) of predictions: within each fit, between fits, and of the noise.
-
-        Args:
-            samples: Predicted twists (M, N, k) of each fit.
-            mean: Their weighted mean (N, k).
-            size: What the noise of each entry is relative to (N, k).
-        """
-        variance = np.zeros_like(mean)
-        for weight, sample, posterior in zip(self.weights, samples, self.posteriors, strict=True):
-            within = sample.var(0) / TEMPER**2  # samples are perturbed by TEMPER times the noise
-            between = (sample.mean(0) - mean) ** 2
-            variance += weight * (within + between + (posterior.scales.noise * size) ** 2)
-        return variance
-
-    def _corrected(
-        self,
-        correction: LocalCorrection,
-        impacts: Impacts,
-        frame: ContactFrame,
-        physics: tuple[np.ndarray, np.ndarray],
-        unit: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Combine physics and local correction.
-
-        Both are weighted by the inverse of their variance, the correction also by its proximity.
-
-        Args:
-            correction: The local correction.
-            impacts: N impacts.
-            frame: The impacts in their contact frames.
-            physics: Mean and variance (N, k) of the twist after impact.
-            unit: Change of the twist (k,) for 1 m/s in each entry of (v, gyration * w).
-
-        Returns:
-            Mean and standard deviation (N, k) of the twist after impact.
-        """
-        mean, variance = physics
-        size = np.linalg.norm(mean / unit, axis=1, keepdims=True)
-        local = correction.predict(self.base.scene, frame, impacts)
-        loo_error = self._mean_over_fits([p.loo_error for p in self.posteriors])
-        # The square root, because ten impacts estimate the leave-one-out error only roughly.
-        physics_variance = np.sqrt(loo_error) * (variance / unit**2).sum(1)
-        local_variance = local.variance.sum(1)
-        share = local.proximity * physics_variance / (physics_variance + local_variance + 1e-12)
-        share = share[:, None]
-        # Variance of each entry of (v, gyration * w), noise included.
-        local_entry_variance = local_variance[:, None] / len(unit) + self.noise_variance * size**2
-        variance = (1 - share) * variance + share * local_entry_variance * unit**2
-        return (1 - share) * mean + share * local.twist_after, np.sqrt(variance)
-
-    def _mean_over_fits(self, values: list[float]) -> float:
-        """Weighted mean of one number per fit."""
-        return sum(weight * value for weight, value in zip(self.weights, values, strict=True))
 
 
 def calibrate(
@@ -293,18 +138,18 @@ def _calibrate_subsets(
     plan: _CalibrationPlan,
 ) -> list[Calibration]:
     """Calibrate on each subset of the impacts, all of them in lockstep."""
-    physics = physics_of(base, frame, impacts.known)
+    fitted = FittedImpacts(base, impacts, frame)
     fits = []
     for rows in subsets:
         subset = impacts[rows].checked()
         scaling = InputScaling.of(base, frame[rows], subset.known)
-        data = scaling.data(
-            base, frame[rows], subset.known, subset.after, shared=(physics, np.asarray(rows))
-        )
+        data = fitted.data(scaling, np.asarray(rows))
         fits.append(_fit_posteriors(base.scene, data, subset.known, plan))
     calibrations = []
-    for rows, fitted in zip(subsets, run_fits(physics, fits), strict=True):
-        calibrations.append(_calibration(base, impacts[rows], frame[rows], fitted))
+    for rows, ended in zip(subsets, run_fits(fitted.physics, fits), strict=True):
+        scaling = InputScaling.of(base, frame[rows], impacts[rows].known)
+        of_both = fitted.reconciled(scaling, np.asarray(rows), ended.constants.theta[0])
+        calibrations.append(_calibration(base, of_both, frame[rows], ended))
     return calibrations
 
 
@@ -361,17 +206,24 @@ def _sampled(plan: PlannedFit, fit: Posterior, samples: int) -> PlannedFit:
 def _calibration(
     base: BaseModel, impacts: Impacts, frame: ContactFrame, fitted: _Fitted
 ) -> Calibration:
-    """The calibration of fits to impacts, with its local correction."""
-    correction = LocalCorrection.of(base.scene, frame, impacts)
-    errors = [posterior.loo_median for posterior in fitted.posteriors]
-    physics_error = float(np.dot(fitted.weights, errors))
+    """The calibration of fits to impacts, with what predictions fall back to and correct it."""
+    scene = base.scene
+    physics_error = np.zeros_like(impacts.after)
+    for weight, posterior in zip(fitted.weights, fitted.posteriors, strict=True):
+        physics_error += weight * posterior.leave_one_out.error.numpy()
+    size = fitted.posteriors[0].leave_one_out.size.numpy()
+    law = RigidLaw.of(scene, frame, impacts, size=size, reference=physics_error)
+    error = physics_error
+    if law is not None:
+        error = (1 - law.share) * physics_error - law.share * law.left_out_error
     return Calibration(
         base=base,
         theta=_estimates(base, fitted.constants, impacts.known),
         posteriors=fitted.posteriors,
         weights=fitted.weights,
         scaling=InputScaling.of(base, frame, impacts.known),
-        local_correction=None if correction is None else correction.beside(physics_error),
+        rigid_law=law,
+        local_correction=LocalCorrection.of(scene, frame, impacts, size=size, reference=error),
     )
 
 

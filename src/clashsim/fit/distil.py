@@ -24,6 +24,7 @@ from clashsim.core.params import to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
 from clashsim.fit.circumstances import circumstances
+from clashsim.fit.striker_response import StrikerResponse
 from clashsim.nets.effects import analytic_params, apply_analytic_effects, network_params
 from clashsim.nets.impact import ImpactNet
 
@@ -132,6 +133,19 @@ class DistilledModel:
         def change(rows: Tensor, unit: Tensor, free: Tensor | None = None) -> Tensor:
             del free  # all derivatives come at once
             return self.change(features[rows], unit.float()).mean(0).double()
+
+        return change
+
+    def physics_of_both(
+        self, frame: ContactFrame
+    ) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
+        """`physics` of both bodies; see `SolvedModel.physics_of_both`."""
+        of_struck = self.physics(frame)
+        response = StrikerResponse(self.scene, frame)
+
+        def change(rows: Tensor, unit: Tensor, free: Tensor | None = None) -> Tensor:
+            struck = of_struck(rows, unit, free)
+            return torch.cat([struck, response.apply(struck, rows, unit)], dim=-1)
 
         return change
 

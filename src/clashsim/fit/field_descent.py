@@ -54,7 +54,7 @@ class FieldSolution:
     Attributes:
         dual: Coefficients of the fields (M, N, p).
         phi: Parameters of each impact (M, N, p).
-        residual_dual: Dual coefficients (M, N, k) of the residual.
+        residual_dual: Dual coefficients (M, N, s) of the residual of the struck body's outcome.
         outcome_shape: Fitted outcomes over their size (M, N, k).
         cost: Robust misfit plus prior (M,).
         evidence: Logarithm of the marginal likelihood, of the first member.
@@ -62,6 +62,7 @@ class FieldSolution:
         constants_std: Laplace standard deviations (p,) of the constants, of the first member.
         jacobian: Derivative (N, k, p) of the first member's outcomes over their size with respect
             to the parameters.
+        factor: Cholesky factor (N k, N k) of the covariance of the first member's observations.
         leave_one_out: Errors of leaving each impact out, of the first member.
     """
 
@@ -74,6 +75,7 @@ class FieldSolution:
     noise: float
     constants_std: Tensor
     jacobian: Tensor
+    factor: Tensor
     leave_one_out: LeaveOneOut
 
 
@@ -152,6 +154,14 @@ class FieldProblem:
         """Kernel (N, N) of the residual."""
         return residual_kernel(self.data.context, self.data.context, self.scales)
 
+    @property
+    def residual_response(self) -> Tensor:
+        """How the observed outcomes (N, k, s) follow the residual of the struck body's."""
+        n, k = self.data.change.shape
+        if self.data.response is not None:
+            return self.data.response
+        return torch.eye(k, dtype=torch.float64).expand(n, k, k)
+
     def descend(self, dual: Tensor, *, rounds: int) -> Descent:
         """Descend from dual coefficients (M, N, p); see `run_fits`.
 
@@ -198,7 +208,8 @@ class FieldProblem:
             noise_variance = problem.scales.noise**2
             explained_by_noise = (noise_variance / weight[members])[..., None] * alpha
             misfit = explained_by_noise.square().sum(-1) / noise_variance
-            lowered = (DEGREES_OF_FREEDOM + k) / (DEGREES_OF_FREEDOM + misfit)
+            counts = self.data.counts
+            lowered = (DEGREES_OF_FREEDOM + counts) / (DEGREES_OF_FREEDOM + misfit)
             weight[members] = lowered.clamp_min(_MIN_WEIGHT)
             members = members[(last_cost - new_cost).abs() > _CONVERGED * (1 + new_cost)]
             if len(members) == 0:
@@ -256,16 +267,20 @@ class FieldProblem:
         first_factor = self._factor(at.first, other[:1])[0]
         explained = (first_jacobian * torch.cholesky_solve(first_jacobian, first_factor)).sum(0)
         variance = self.std.square() - self.std.pow(4) * explained
+        residual_dual = torch.cholesky_solve(miss, torch.linalg.cholesky(other)).reshape(m, n, k)
+        if self.data.response is not None:
+            residual_dual = torch.einsum("mnk,nks->mns", residual_dual, self.data.response)
         return FieldSolution(
             dual=found.dual,
             phi=at.phi,
-            residual_dual=torch.cholesky_solve(miss, torch.linalg.cholesky(other)).reshape(m, n, k),
+            residual_dual=residual_dual,
             outcome_shape=at.outcome_shape,
             cost=found.cost,
             evidence=found.evidence,
             noise=self.scales.noise,
             constants_std=variance.clamp_min(1e-12).sqrt(),
             jacobian=at.jacobian[0],
+            factor=first_factor,
             leave_one_out=leave_one_out(
                 first_factor,
                 self._linear_target(at)[0],
@@ -283,30 +298,22 @@ class FieldProblem:
         assert jacobian is not None
         value = value / self.size[:, None]
         jacobian = jacobian / self.size[:, None, None]
-        shape = value + self.data.twist_before / self.size[:, None]
+        shape = (value + self.data.twist_before / self.size[:, None])[..., self.data.struck]
         return _Linearised(phi, jacobian, self.target - value, shape)
 
     def _other_covariance(self, at: _Linearised, weight: Tensor) -> Tensor:
-        """Covariance (M, N k, N k) of scatter, residual and noise.
-
-        That is of everything but the smooth fields.
+        """Covariance (M, N k, N k) of residual and noise: of everything but the fields.
 
         Args:
             at: The linearised problem.
             weight: Weights (M, N) of the impacts.
         """
-        n = len(self.size)
         shape = at.outcome_shape
         like_outcome = self.scales.outcome_linear**2 * shape @ shape.transpose(1, 2)
-        of_scatter = None
-        if self.scales.scatter > 0:
-            scatter = self.scales.scatter**2 * torch.eye(n, dtype=torch.float64)
-            of_scatter = outer(at.jacobian, scatter, self.std)
         other = other_covariance(
-            of_scatter,
             scaled(self._residual_kernel + like_outcome, self.ratio),
             self.scales.noise**2 / weight,
-            at.jacobian.shape[2],
+            self.residual_response,
         )
         if self.data.unmeasured is not None:
             add_to_blocks(other, _UNMEASURED_VARIANCE * self.data.unmeasured)

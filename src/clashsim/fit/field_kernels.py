@@ -19,7 +19,6 @@ class PriorScales:
 
     Attributes:
         field: Amplitude of each group's field, in standard deviations of the parameter's prior.
-        scatter: Scatter of the parameters from hit to hit, in the same unit.
         residual: Standard deviation of the smooth residual, relative to the outcome.
         linear: Standard deviation of the residual's part that is linear in the circumstances.
         outcome_linear: Standard deviation of the residual's part that is linear in the predicted
@@ -34,7 +33,6 @@ class PriorScales:
     """
 
     field: float = 0.3
-    scatter: float = 0.12
     residual: float = 0.04
     linear: float = 0.01
     outcome_linear: float = 0.02
@@ -45,9 +43,7 @@ class PriorScales:
 
 
 # Plain identification of constant parameters: no fields, no residual.
-CONSTANTS_ONLY = PriorScales(
-    field=0.0, scatter=0.0, residual=0.0, linear=0.0, outcome_linear=0.0, noise=0.05
-)
+CONSTANTS_ONLY = PriorScales(field=0.0, residual=0.0, linear=0.0, outcome_linear=0.0, noise=0.05)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +57,10 @@ class Context:
 
     groups: tuple[Tensor, ...]
     all: Tensor
+
+    def __getitem__(self, rows: Tensor) -> Context:
+        """The circumstances of some impacts."""
+        return Context(tuple(group[rows] for group in self.groups), self.all[rows])
 
 
 def fitted_kernel(a: Context, fitted: Context, scales: PriorScales) -> Tensor:
@@ -91,6 +91,29 @@ def _field_kernel(a: Context, b: Context, scales: PriorScales) -> Tensor:
     return kernel
 
 
+def field_variance(context: Context, fitted: Context, scales: PriorScales) -> Tensor:
+    """Variance (n, 1) of one parameter at each of n impacts, over its prior variance.
+
+    Args:
+        context: The n impacts.
+        fitted: The fitted impacts.
+        scales: Prior scales.
+    """
+    num_fields = sum(group.shape[1] > 0 for group in context.groups)
+    variance = torch.full((len(context.all),), 1 + num_fields * scales.field**2).double()
+    if scales.about_mean:
+        to_fitted = _field_kernel(context, fitted, scales).mean(1)
+        variance = variance - 2 * to_fitted + _field_kernel(fitted, fitted, scales).mean()
+    return variance[:, None]
+
+
+def residual_variance(context: Context, scales: PriorScales) -> Tensor:
+    """Variance (n, 1) of each output's residual at n impacts, relative to the outcome's size."""
+    columns = max(1, context.all.shape[1])
+    of_linear = 1 + context.all.square().sum(1, keepdim=True) / columns
+    return scales.residual**2 + scales.linear**2 * of_linear
+
+
 def residual_kernel(a: Context, b: Context, scales: PriorScales) -> Tensor:
     """Covariance (n, n') of each output's residual, relative to the outcome's size."""
     columns = max(1, a.all.shape[1])
@@ -104,8 +127,8 @@ def prior_covariance(
 ) -> Tensor:
     """Covariance of outcomes over their size before any impact is fitted, linearised.
 
-    Parameters enter as fields through their Jacobian, and the residual is added. Scatter from hit
-    to hit and noise are left to the caller.
+    Parameters enter as fields through their Jacobian, and the residual is added. Noise is left to
+    the caller.
 
     Args:
         a: Jacobian (n, k, p) of outcomes by the parameters, and the context of the n impacts.

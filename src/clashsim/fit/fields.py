@@ -73,8 +73,11 @@ class Posterior:
         evidence: Logarithm of the marginal likelihood.
         constants_std: Standard deviations of the constants (p,).
         context: Circumstances of the fitted impacts.
-        jacobian: Derivative (N, k, p) of the first sample's outcomes over their size with respect
-            to the parameters.
+        jacobian: Derivative (N, k, p) of the first sample's outcomes, of all recorded bodies, over
+            their size with respect to the parameters.
+        factor: Cholesky factor (N k, N k) of the covariance of these observations.
+        response: How the observations follow the residual of the struck body's (N, k, s).
+        ratio: Size of the outcomes that the anchor predicts over their observed size (N,).
         leave_one_out: Errors of predicting each impact from the others.
     """
 
@@ -90,7 +93,15 @@ class Posterior:
     constants_std: Tensor
     context: Context
     jacobian: Tensor
+    factor: Tensor
+    response: Tensor
+    ratio: Tensor
     leave_one_out: LeaveOneOut
+
+    @property
+    def struck_jacobian(self) -> Tensor:
+        """The part (N, s, p) of the Jacobian for the struck body's outcomes."""
+        return self.jacobian[:, : self.response.shape[2]]
 
     @property
     def theta(self) -> Tensor:
@@ -256,6 +267,9 @@ class _BegunFit:
             constants_std=end.constants_std,
             context=problem.data.context,
             jacobian=end.jacobian,
+            factor=end.factor,
+            response=problem.residual_response,
+            ratio=problem.ratio[0],
             leave_one_out=end.leave_one_out,
         )
 
@@ -341,8 +355,8 @@ def outcome_jacobian(data: FieldData, phi: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _relative(data: FieldData) -> tuple[Tensor, Tensor]:
-    """Size (N,) of the observed outcomes, and the change of twist (N, k) relative to it."""
-    size = _size(data.change + data.twist_before)
+    """Size (N,) of the struck body's outcomes, and the change of twist (N, k) relative to it."""
+    size = _size((data.change + data.twist_before)[:, data.struck])
     return size, data.change / size[:, None]
 
 

@@ -13,6 +13,7 @@ from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import MotionBefore
 from clashsim.core.params import to_unit
+from clashsim.core.scene import Scene
 from clashsim.fit.base import BaseModel
 from clashsim.fit.circumstances import circumstances
 from clashsim.fit.field_kernels import Context
@@ -161,20 +162,41 @@ def _trained_widths(
     return trained
 
 
-def physics_of(base: BaseModel, frame: ContactFrame, known: Mapping[str, np.ndarray]) -> Physics:
-    """The base model as a function of parameters, for `FieldData`.
+def unit_centres(scene: Scene, known: Mapping[str, np.ndarray], n: int) -> Tensor:
+    """Measured or nominal values (n, p) of the parameters of n impacts, on the unit scale.
 
-    Parameters are on the unit scale, as differences from their measured or nominal values.
+    Args:
+        scene: The scene.
+        known: Parameters and other quantities measured with each impact, (n,) each, by name.
+        n: Number of impacts.
     """
-    params = base.scene.params
-    centre = torch.as_tensor(to_unit(params, base.scene.nominal))
-    centre = centre.expand(len(frame.speed), -1).clone()
-    for i, param in enumerate(params):
+    centre = torch.as_tensor(to_unit(scene.params, scene.nominal)).expand(n, -1).clone()
+    for i, param in enumerate(scene.params):
         if param.name in known:
             measured = to_unit([param], known[param.name][:, None])[:, 0]
             centre[:, i] = torch.as_tensor(measured)
+    return centre
 
-    change = base.physics(frame)
+
+def physics_of(
+    base: BaseModel,
+    frame: ContactFrame,
+    known: Mapping[str, np.ndarray],
+    *,
+    of_both: bool = False,
+) -> Physics:
+    """The base model as a function of parameters, for `FieldData`.
+
+    Parameters are on the unit scale, as differences from their measured or nominal values.
+
+    Args:
+        base: The base model.
+        frame: The impacts in their contact frames.
+        known: Parameters and other quantities measured with each impact, (N,) each, by name.
+        of_both: Whether the outcomes are those of both bodies, (R, 2 k).
+    """
+    centre = unit_centres(base.scene, known, len(frame.speed))
+    change = base.physics_of_both(frame) if of_both else base.physics(frame)
 
     def physics(rows: Tensor, phi: Tensor, free: Tensor | None = None) -> Tensor:
         unit = centre[rows] + phi

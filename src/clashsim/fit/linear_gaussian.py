@@ -37,20 +37,18 @@ def outer(jacobian: Tensor, kernel: Tensor, std: Tensor) -> Tensor:
     return gram * repeat_outputs(kernel, k)
 
 
-def other_covariance(scatter: Tensor | None, of_residual: Tensor, noise: Tensor, k: int) -> Tensor:
-    """Covariance (M, N k, N k) of scatter, residual and noise.
+def other_covariance(of_residual: Tensor, noise: Tensor, response: Tensor) -> Tensor:
+    """Covariance (M, N k, N k) of residual and noise.
 
     Args:
-        scatter: Covariance due to the scatter of parameters (M, N k, N k), if there is any.
         of_residual: Covariance of each output's residual (M, N, N).
         noise: Variances of the noise (M, N).
-        k: Number of outputs.
+        response: How outputs follow the residual (N, k, s).
     """
     m, n, _ = of_residual.shape
-    identity = torch.eye(k, dtype=torch.float64)
-    out = torch.einsum("mnl,ij->mnilj", of_residual, identity).reshape(m, n * k, n * k)
-    if scatter is not None:
-        out = out + scatter
+    k = response.shape[1]
+    shared = torch.einsum("nis,ljs->nilj", response, response)
+    out = (of_residual[:, :, None, :, None] * shared).reshape(m, n * k, n * k)
     out.diagonal(dim1=1, dim2=2).add_(noise.repeat_interleave(k, 1) + 1e-10)
     return out
 

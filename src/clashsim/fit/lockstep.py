@@ -66,6 +66,9 @@ class FieldData:
         context: The circumstances of the impacts.
         unmeasured: Projections (N, k, k) onto the directions in which `change` was not measured;
             None where all of it was.
+        response: (N, k, s), by how much the observed changes follow those of the struck body, the
+            first s of them; None where k = s, and only that body was observed. What no parameter
+            explains is a residual of the struck body's change, which the others follow.
     """
 
     physics: Physics
@@ -74,6 +77,21 @@ class FieldData:
     twist_before: Tensor
     context: Context
     unmeasured: Tensor | None = None
+    response: Tensor | None = None
+
+    @property
+    def struck(self) -> slice:
+        """The struck body's entries among those of `change`."""
+        return slice(self.change.shape[1] if self.response is None else self.response.shape[2])
+
+    @property
+    def counts(self) -> Tensor:
+        """How many entries of each impact's change were measured, (N,)."""
+        n, k = self.change.shape
+        counts = torch.full((n,), float(k), dtype=torch.float64)
+        if self.unmeasured is None:
+            return counts
+        return counts - self.unmeasured.diagonal(dim1=1, dim2=2).sum(1)
 
     def evaluate(self, phi: Tensor) -> Tensor:
         """Change of twist over the approach speed (M, N, k) at parameters (M, N, p)."""

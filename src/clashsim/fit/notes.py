@@ -73,6 +73,9 @@ class Metrics(TypedDict, total=False):
     num_left_out: int
     judged: str
     models: dict[str, Accuracy]
+    judged_models: int
+    striker_models: dict[str, Accuracy]
+    judged_striker_models: int
     restitution: RestitutionNote
     ground: GroundNote
     outliers: list[OutlierNote]
@@ -144,7 +147,11 @@ def check_notes(notes: Mapping[str, Any]) -> None:
     if notes["slide"] is not None:
         conform(notes["slide"], SlideNote, "slide")
     metrics = notes["metrics"]
-    for name, needed in (("models", "judged"), ("outside", "impacts")):
+    for name, needed in (
+        ("models", "judged"),
+        ("striker_models", "judged"),
+        ("outside", "impacts"),
+    ):
         if name in metrics and needed not in metrics:
             raise RunError(f"the run is damaged: metrics.{name} is there without metrics.{needed}")
     reading = metrics.get("restitution")

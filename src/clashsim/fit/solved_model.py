@@ -15,15 +15,24 @@ from clashsim.core.contact_frame import ContactFrame, contact_frame, frame_at_co
 from clashsim.core.contact_geometry import bring_into_contact
 from clashsim.core.effects import (
     TANGENTIAL_SPRING,
+    as_recorded,
     offset_params,
     with_effects,
     without_frame_offset,
 )
-from clashsim.core.impacts import Impacts
+from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import Scene
-from clashsim.nets.effects import analytic_params, apply_analytic_effects, network_params
+from clashsim.fit.striker_response import StrikerResponse
+from clashsim.nets.effects import (
+    analytic_params,
+    apply_analytic_effects,
+    apply_drag,
+    apply_tipping,
+    network_params,
+)
 from clashsim.sim.contact.pair_solver import PairSolver
+from clashsim.sim.contact.problem import STRIKER, STRUCK
 
 # Step of finite differences on the unit scale. Outcomes jump a little where a contact takes one
 # time step more; a step that is larger than these jumps sees the trend across them.
@@ -78,6 +87,33 @@ class SolvedModel:
 
         return change
 
+    def physics_of_both(
+        self, frame: ContactFrame
+    ) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
+        """`physics` of both bodies: changes of twist (R, 2 k), of the struck body first.
+
+        Those of the striker are as `StrikerResponse` has them.
+        """
+        response = StrikerResponse(self.scene, frame)
+        impacts = _FramedImpacts(self.scene, frame, response)
+        start = torch.as_tensor(frame.twist_before / frame.speed[:, None])
+        speed = torch.as_tensor(frame.speed)
+        by_formula = bool(analytic_params(self.scene))
+
+        def change(rows: Tensor, unit: Tensor, free: Tensor | None = None) -> Tensor:
+            both = _Solved.apply(unit, rows, free, impacts)  # type: ignore[no-untyped-call]
+            if not by_formula:
+                return both
+            solved, of_striker = both.chunk(2, dim=-1)
+            tipped = apply_tipping(self.scene, solved, unit)
+            if tipped is not solved:
+                # The body that tips takes less of the impulse. The drag is no impulse between them.
+                of_striker = of_striker + response.apply(tipped - solved, rows, unit)
+            struck = apply_drag(self.scene, tipped, start[rows], speed[rows], unit)
+            return torch.cat([struck, of_striker], dim=-1)
+
+        return change
+
     def members(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         """Change of twist over the approach speed, as an ensemble of one.
 
@@ -111,11 +147,17 @@ class SolvedModel:
 
 
 class _FramedImpacts:
-    """N impacts whose outcomes are solved again and again for different parameters."""
+    """N impacts whose outcomes are solved again and again for different parameters.
 
-    def __init__(self, scene: Scene, frame: ContactFrame) -> None:
+    With the response of the striker, the outcomes are those of both bodies, the striker's last.
+    """
+
+    def __init__(
+        self, scene: Scene, frame: ContactFrame, response: StrikerResponse | None = None
+    ) -> None:
         self.scene = scene
         self.frame = frame
+        self._response = response
         self.simulated = network_params(scene)
         self.offsets = offset_params(scene)
         self._solver = PairSolver(scene, frame.before)
@@ -160,23 +202,40 @@ class _FramedImpacts:
         return np.maximum(theta, least)
 
     def _solve(self, rows: np.ndarray, theta: np.ndarray) -> tuple[ContactFrame, np.ndarray]:
-        """The bodies' own motion in M contact frames, and the struck body's twist after (M, k)."""
+        """The bodies' own motion in M contact frames, and twists after (M, 1 or 2, k)."""
         if not self.offsets:
-            return self.frame[rows], self._solver.solve(rows, theta)
+            return self.frame[rows], self._solved(self._solver, rows, theta)
         before = without_frame_offset(self.scene, self.frame.before[rows], theta)
         contact, before = bring_into_contact(self.scene, before)
         frame = frame_at_contact(self.scene, before, contact)
-        return frame, PairSolver(self.scene, before).solve(np.arange(len(before)), theta)
+        solver = PairSolver(self.scene, before)
+        return frame, self._solved(solver, np.arange(len(before)), theta)
+
+    def _solved(self, solver: PairSolver, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """Twists (M, 1 or 2, k) after impact of the bodies whose outcomes are wanted."""
+        if self._response is None:
+            return solver.solve(rows, theta)[:, None]
+        return solver.solve_both(rows, theta)
 
     def _with_effects(
-        self, rows: np.ndarray, theta: np.ndarray, frame: ContactFrame, after: np.ndarray
+        self, rows: np.ndarray, theta: np.ndarray, frame: ContactFrame, both: np.ndarray
     ) -> np.ndarray:
-        """Changes of twist (M, k) of solved impacts as they would be recorded."""
+        """Changes of twist (M, k) or (M, 2 k) of solved impacts as they would be recorded."""
+        after = both[:, STRUCK]
         usable = np.isfinite(after).all(1)
         _, recorded = with_effects(
             self.scene, frame.before, after, theta, usable=usable, frame=frame
         )
-        return np.nan_to_num(self.frame[rows].encode(recorded))
+        change = self.frame[rows].encode(recorded)
+        if self._response is None:
+            return np.nan_to_num(change)
+        # The striker takes part in what the effects add to the impulse.
+        _, without = as_recorded(self.scene, frame.before, after, theta)
+        added = change - self.frame[rows].encode(without)
+        of_striker = both[:, STRIKER] - MotionBefore.of(frame.before).striker.twist
+        solved = self._response.encode(of_striker, rows)
+        by_added = np.einsum("nij,nj->ni", self._response(rows, theta), added)
+        return np.nan_to_num(np.concatenate([change, solved + by_added], axis=1))
 
 
 class _Solved(torch.autograd.Function):

@@ -52,9 +52,20 @@ def apply_analytic_effects(
     Returns:
         Changes of twist (..., N, k).
     """
-    values = {param.target: _from_unit(param, unit[..., i]) for i, param in enumerate(scene.params)}
-    if "effect/tip_gyration" in values:
-        change = change * _tipping_factor(scene, values)[..., None]
+    return apply_drag(scene, apply_tipping(scene, change, unit), start, speed, unit)
+
+
+def apply_tipping(scene: Scene, change: Tensor, unit: Tensor) -> Tensor:
+    """Lower changes of twist by the tipping of the body; see `apply_analytic_effects`."""
+    values = _values(scene, unit)
+    if "effect/tip_gyration" not in values:
+        return change
+    return change * _tipping_factor(scene, values)[..., None]
+
+
+def apply_drag(scene: Scene, change: Tensor, start: Tensor, speed: Tensor, unit: Tensor) -> Tensor:
+    """Lower the speed after impacts by the drag of the ground; see `apply_analytic_effects`."""
+    values = _values(scene, unit)
     if "effect/drag" in values:
         after = change + start
         linear_entries = 2 if after.shape[-1] == 3 else 3
@@ -63,6 +74,11 @@ def apply_analytic_effects(
         lost_share = values["effect/drag"] / speed / speed_after
         change = change - after * lost_share.clamp(max=_MAX_LOST_SHARE)[..., None]
     return change
+
+
+def _values(scene: Scene, unit: Tensor) -> dict[str, Tensor]:
+    """Parameters (..., N) in natural units from theta on the unit scale (..., N, p), by target."""
+    return {param.target: _from_unit(param, unit[..., i]) for i, param in enumerate(scene.params)}
 
 
 def _tipping_factor(scene: Scene, values: dict[str, Tensor]) -> Tensor:

@@ -23,7 +23,7 @@ from clashsim.data.checks.findings import check_finding_names
 from clashsim.data.folders import check_output_folder
 from clashsim.data.mjcf import EditedMjcf
 from clashsim.evaluate.data_efficiency import measure_data_efficiency
-from clashsim.evaluate.holdout import HeldOutPredictions, accuracies_by_model, predict_held_out
+from clashsim.evaluate.holdout import HeldOutPredictions, predict_held_out
 from clashsim.evaluate.outliers import find_outliers, outlier_notes
 from clashsim.fit.base import BaseModel, distilled_model
 from clashsim.fit.calibrate import Calibration, calibrate
@@ -436,7 +436,14 @@ def _metrics(
     metrics: dict[str, Any] = {"impacts": len(data.fitted), "held_out": len(data.held_out)}
     if judged is not None:
         metrics["judged"] = judged.description
-        metrics["models"] = accuracies_by_model(scene, judged)
+        for key, of_body in (
+            ("models", judged.of_struck(scene)),
+            ("striker_models", judged.of_striker(scene)),
+        ):
+            accuracies = of_body.accuracies()
+            if accuracies:
+                metrics[key] = accuracies
+                metrics[f"judged_{key}"] = len(of_body.rows)
     quantiles = np.quantile(data.fitted_frame.speed, _SPEED_QUANTILES)
     speeds = np.unique(np.round(quantiles, 2)).tolist()  # m/s
     identified = theta_in_ranges(calibration)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -275,6 +276,14 @@ def _of_pair(
     return RecordedImpacts(impacts, notes=notes, rows=usable.rows[kept])
 
 
+def _models(metrics: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Figures of each model of a pair, for both bodies, by a name for the report."""
+    of_striker = metrics.get("striker_models", {})
+    found = dict(metrics.get("models", {}))
+    found |= {f"{name}: striker": figures for name, figures in of_striker.items()}
+    return found
+
+
 def _metrics(fitted: Mapping[str, FittedRun]) -> dict[str, Mapping]:
     """Content of metrics.json of each pair's run."""
     return {name: of_pair.record.metrics for name, of_pair in fitted.items()}
@@ -299,7 +308,7 @@ def _report(
                 conclusion=pair_conclusion(metrics),
                 lines=lines,
                 judged=metrics.get("judged"),
-                models=metrics.get("models", {}),
+                models=_models(metrics),
                 params=calibration.base.scene.params,
                 estimates=calibration.theta,
                 page=f"{pair_folder(name)}/report.html",

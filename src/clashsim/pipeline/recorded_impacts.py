@@ -12,7 +12,13 @@ import numpy as np
 from clashsim.core.contact_frame import ContactFrame, contact_frame
 from clashsim.core.contact_geometry import NearestPoints, closing_speed
 from clashsim.core.errors import DataError, ParamError
-from clashsim.core.impacts import Impacts, MotionBefore, after_columns, listed_rows
+from clashsim.core.impacts import (
+    Impacts,
+    MotionBefore,
+    after_columns,
+    listed_rows,
+    striker_after_columns,
+)
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
 from clashsim.data.checks.findings import raise_if_serious
@@ -197,7 +203,8 @@ def with_fixed_striker(
         rows: Those of the pair.
 
     Returns:
-        The impacts; in those of a fixed striker, missing numbers are zero (no rotation).
+        The impacts; in those of a fixed striker, missing numbers are zero (no rotation), and it has
+        no outcome.
     """
     if not scene.striker_body.fixed:
         return impacts
@@ -207,7 +214,11 @@ def with_fixed_striker(
     before = impacts.before.copy()
     recorded = MotionBefore.of(before).striker.rows
     recorded[rows] = np.where(np.isnan(recorded[rows]), at_rest.striker.rows, recorded[rows])
-    return replace(impacts, before=before)
+    if impacts.striker_after is None:
+        return replace(impacts, before=before)
+    striker_after = impacts.striker_after.copy()
+    striker_after[rows] = np.nan
+    return replace(impacts, before=before, striker_after=striker_after)
 
 
 def without_unusable(
@@ -235,11 +246,12 @@ def without_unusable(
         impacts.checked()  # says why
     for sentence in sentences:
         notify(sentence)
-    unmeasured = [
-        name
-        for name, values in zip(after_columns(impacts.planar), impacts.measured.T, strict=True)
-        if not values.any()
-    ]
+    names = after_columns(impacts.planar)
+    measured = impacts.measured
+    if impacts.striker_measured.any():
+        names = (*names, *striker_after_columns(impacts.planar))
+        measured = np.hstack([measured, impacts.striker_measured])
+    unmeasured = [name for name, values in zip(names, measured.T, strict=True) if not values.any()]
     if unmeasured:
         notify(f"not measured, and neither fitted nor judged: {', '.join(unmeasured)}")
     rows = np.flatnonzero(kept)

@@ -79,7 +79,6 @@ def report_page(findings: RunFindings, *, seed: int) -> str:
         data=data.name,
         source=data.source,
         num_fitted=len(data.fitted),
-        gyration=inertia(scene, scene.struck_body).gyration,
         params=scene.params,
         estimates=calibration.theta,
         candidates=weigh_candidates(calibration),
@@ -143,22 +142,37 @@ def _judged_impacts(findings: RunFindings) -> dict[str, Any]:
     if judged is None:
         planar = findings.calibration.base.scene.plane is not None
         no_twists = np.zeros((0, len(after_columns(planar))))
-        return {"measured": no_twists, "predicted": {"clashsim": no_twists}}
+        scene = findings.calibration.base.scene
+        gyration = inertia(scene, scene.struck_body).gyration
+        no_predictions = {"clashsim": no_twists}
+        return {"measured": no_twists, "predicted": no_predictions, "gyration": gyration}
     # Without held-out impacts, the predictions are those of cross-validation on the fitted ones.
     any_held_out = len(data.held_out) > 0
     frame = data.held_out_frame if any_held_out else data.fitted_frame
+    scene = findings.calibration.base.scene
+    struck, striker = judged.of_struck(scene), judged.of_striker(scene)
+    body = struck if len(struck.rows) else striker
+    rows = judged.rows[body.rows]
+    description = judged.description
+    if body is striker:
+        description += ", of which the striker's outcomes alone were recorded"
     shown: dict[str, Any] = {
-        "measured": judged.impacts.after,
-        "predicted": judged.predicted,
-        "std": judged.std,
-        "test_description": judged.description,
-        "conditions": {"approach speed, m/s": frame.speed[judged.rows]},
+        "measured": body.measured,
+        "predicted": body.predicted,
+        "gyration": body.gyration,
+        "std": judged.std[body.rows] if body is struck else None,
+        "test_description": description,
+        "conditions": {"approach speed, m/s": frame.speed[rows]},
     }
+    if body is struck and len(striker.rows):
+        shown["striker_measured"] = striker.measured
+        shown["striker_predicted"] = striker.predicted
+        shown["striker_gyration"] = striker.gyration
     names = data.names(held_out=any_held_out)
-    shown["labels"] = [names[row] for row in judged.rows]
+    shown["labels"] = [names[row] for row in rows]
     if not any_held_out:
         outlying = [outlier.row for outlier in findings.outliers]
-        shown["outlying"] = np.isin(judged.rows, outlying)
+        shown["outlying"] = np.isin(rows, outlying)
     if data.segmented is not None and findings.slide is not None:
         measured = data.segmented.held_out or data.segmented.fitted
         shown["rest_displacements"] = compare_rest_poses(findings.slide.model, judged, measured)

@@ -21,12 +21,18 @@ _ERROR_DEFINITION = (
 )
 
 
-def accuracy_section(compared: Comparison, test_description: str | None) -> Markup:
+def accuracy_section(
+    compared: Comparison,
+    test_description: str | None,
+    *,
+    title: str = "Accuracy on held-out impacts",
+) -> Markup:
     """A table of accuracies and median errors, and a chart of accuracy over the threshold.
 
     Args:
         compared: Predictions of all methods.
         test_description: How impacts were held out, as in "on 20 impacts held out".
+        title: Heading of the section.
     """
     header = [tag("th", "method", scope="col")]
     for alpha in ALPHAS:
@@ -49,9 +55,7 @@ def accuracy_section(compared: Comparison, test_description: str | None) -> Mark
         shares[name] = np.array([accuracy(error, alpha) for alpha in _CURVE_ALPHAS])
     curves = charts.accuracy_curves(_CURVE_ALPHAS, shares, marked=ALPHAS)
     chart = tag("div", curves, class_="plot drawing")
-    return section(
-        "Accuracy on held-out impacts", tag("div", tag("div", table, hint), chart, class_="pair")
-    )
+    return section(title, tag("div", tag("div", table, hint), chart, class_="pair"))
 
 
 def _accuracy_cells(compared: Comparison, series: int, error: np.ndarray) -> list[Markup]:

@@ -35,6 +35,10 @@ class ReportContent:
         baseline: Name of the method to compare with. If None, the best method whose name begins
             with MuJoCo, or the best of all others if there is none.
         std: Predicted standard deviation of our method, (N, k).
+        striker_measured: Held-out twists of strikers after impact, (M, k), of the M impacts in
+            which they were recorded; None where they were not.
+        striker_predicted: Twists of these strikers that each method predicts, (M, k).
+        striker_gyration: Radius of gyration of the striker, m.
         test_description: How impacts were held out, in words.
         labels: Name of each held-out impact, (N,); "impact" and its number if None.
         conditions: Conditions of the impacts over which errors are drawn: values (N,) by a name
@@ -70,6 +74,9 @@ class ReportContent:
     ours: str = "clashsim"
     baseline: str | None = None
     std: np.ndarray | None = None
+    striker_measured: np.ndarray | None = None
+    striker_predicted: Mapping[str, np.ndarray] = field(default_factory=dict)
+    striker_gyration: float = 1.0
     test_description: str | None = None
     labels: Sequence[str] | None = None
     conditions: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -103,6 +110,18 @@ class ReportContent:
         )
         self._check(compared.measured.shape)
         return compared
+
+    def striker_comparison(self) -> Comparison | None:
+        """The methods compared on the strikers' outcomes; None where these were not recorded."""
+        if self.striker_measured is None:
+            return None
+        return Comparison.of(
+            self.striker_measured,
+            self.striker_predicted,
+            gyration=self.striker_gyration,
+            ours=self.ours,
+            baseline=None,
+        )
 
     def impact_labels(self) -> list[str]:
         """Name of each held-out impact, (N,)."""

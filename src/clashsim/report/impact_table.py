@@ -57,11 +57,14 @@ def _contact_speeds(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Speeds (N,), m/s, at which surfaces close in, slide, and part again.
 
-    The striker's motion after an impact was not measured; it is taken to go on.
+    Where the striker's motion after an impact was not measured, it is taken to go on.
     """
     relative = []
     after = before.copy()
     MotionBefore.of(after).struck.twist[:] = impacts.after
+    if impacts.striker_after is not None:
+        measured = impacts.striker_measured.all(1)
+        MotionBefore.of(after).striker.twist[measured] = impacts.striker_after[measured]
     for rows in (before, after):
         motion = MotionBefore.of(rows)
         struck = motion.struck.velocity_at(contact.point)

@@ -83,6 +83,15 @@ def _held_out_sections(content: ReportContent, compared: Comparison) -> list[Mar
     """Sections on the predictions of held-out impacts; None where content is missing."""
     labels = content.impact_labels()
     sections: list[Markup | None] = [accuracy_section(compared, content.test_description)]
+    of_striker = content.striker_comparison()
+    if of_striker is not None:
+        sections.append(
+            accuracy_section(
+                of_striker,
+                f"on {len(of_striker.measured)} impacts in which it was recorded",
+                title="Accuracy of the striker's outcome",
+            )
+        )
     if content.rest_displacements is not None:
         sections.append(rest_section(content.rest_displacements, compared, labels))
     sections.append(agreement_section(compared, labels))

@@ -308,7 +308,15 @@ def _axes(*, planar: bool) -> list[_Convention]:
 
 def _copied(impacts: Impacts) -> Impacts:
     """Impacts whose numbers may be changed."""
-    return replace(impacts, before=impacts.before.copy(), after=impacts.after.copy())
+    of_striker = None if impacts.striker_after is None else impacts.striker_after.copy()
+    return replace(
+        impacts, before=impacts.before.copy(), after=impacts.after.copy(), striker_after=of_striker
+    )
+
+
+def _outcomes(impacts: Impacts) -> list[np.ndarray]:
+    """Twists (N, k) after impact of the bodies whose outcomes were recorded."""
+    return [twist for twist in (impacts.after, impacts.striker_after) if twist is not None]
 
 
 def _unchanged(impacts: Impacts) -> Impacts:
@@ -335,8 +343,9 @@ def _scaled(
             if impacts.planar:
                 body.yaw[:] *= yaw
         split = body.velocity.shape[1]
-        converted.after[:, :split] *= linear
-        converted.after[:, split:] *= angular
+        for twist in _outcomes(converted):
+            twist[:, :split] *= linear
+            twist[:, split:] *= angular
         return converted
 
     return convert
@@ -354,9 +363,10 @@ def _mapped(matrix: np.ndarray, *, rotations: bool = False) -> Convert:
             if rotations:
                 body.angular_velocity[:] = body.angular_velocity @ matrix.T
                 body.quaternion[:, 1:] = body.quaternion[:, 1:] @ matrix.T
-        converted.after[:, :split] = converted.after[:, :split] @ matrix.T
-        if rotations:
-            converted.after[:, split:] = converted.after[:, split:] @ matrix.T
+        for twist in _outcomes(converted):
+            twist[:, :split] = twist[:, :split] @ matrix.T
+            if rotations:
+                twist[:, split:] = twist[:, split:] @ matrix.T
         return converted
 
     return convert

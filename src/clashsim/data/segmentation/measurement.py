@@ -10,6 +10,7 @@ import numpy as np
 
 from clashsim.data.segmentation.fitted_motion import FittedMotion
 from clashsim.data.segmentation.pair_setup import PairSetup
+from clashsim.data.segmentation.recorded_pair import RecordedPair
 from clashsim.data.segmentation.result import MeasuredImpact, origin_state
 from clashsim.data.segmentation.side_fits import (
     GUARDS_AFTER,
@@ -22,6 +23,7 @@ from clashsim.data.segmentation.side_fits import (
     fit_free_motion,
     fit_sides,
 )
+from clashsim.data.segmentation.striker_outcome import striker_twist_after
 from clashsim.data.segmentation.trajectory import Trajectory
 from clashsim.data.segmentation.velocity_jumps import VelocityJump
 from clashsim.slides.slide import Slide
@@ -59,23 +61,6 @@ class ImpactResult:
     status: ImpactStatus
     impact: MeasuredImpact | None = None
     reason: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class RecordedPair:
-    """The two bodies of one trial.
-
-    Attributes:
-        trial: Name of the trial.
-        struck: Frames of the struck body.
-        noise: Standard deviations (n, k) of the struck body's coordinates.
-        striker: Frames of the striker; None if it was not recorded.
-    """
-
-    trial: str
-    struck: Trajectory
-    noise: np.ndarray
-    striker: Trajectory | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,6 +174,7 @@ def measure_impact(
         motion=fits.after,
         trajectory=pair.struck,
         reference=guarded.reference,
+        striker_after=striker_twist_after(pair, setup, fits.time),
     )
     return ImpactResult(ImpactStatus.MEASURED, impact=impact)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import mujoco
 import numpy as np
 
 from clashsim.core.contact_frame import inertia
@@ -79,6 +80,8 @@ class PairSetup:
         lag: Time after the impact at which the twist after is reported, s.
         max_distance: Distance of the two origins beyond which the pair cannot touch, m.
         deceleration: What slides on this ground have in common.
+        striker_gyration_radius: Radius that turns the striker's angles into lengths, m; None where
+            something holds it, so that its motion after an impact is not that of a free body.
     """
 
     struck: str
@@ -91,6 +94,7 @@ class PairSetup:
     lag: float
     max_distance: float = np.inf
     deceleration: DecelerationPrior = DecelerationPrior()
+    striker_gyration_radius: float | None = None
 
     @property
     def planar(self) -> bool:
@@ -124,6 +128,9 @@ def make_setup(
     one_state = PairPoser(scene).striker_at_reference(1)  # (1, d)
     striker_pose = MotionBefore.of(one_state).striker.pose[0]
     body = inertia(scene, scene.struck_body)
+    gravity = np.array(scene.base.opt.gravity)
+    striker_is_free = _striker_is_free(scene)
+    striker_inertia = inertia(scene, scene.striker_body)
     return PairSetup(
         struck=struck or scene.struck_body.name,
         striker=striker,
@@ -131,21 +138,37 @@ def make_setup(
             plane=scene.plane,
             centre=np.array(body.centre),
             rotation=scene.struck_body.rotation,
-            gravity=np.array(scene.base.opt.gravity),
+            gravity=gravity,
         ),
-        # A striker is taken as driven: it does not fall, and its origin is what is followed.
+        # A driven striker does not fall, and its origin is what is followed.
         striker_frame=MotionFrame(
             plane=scene.plane,
-            centre=np.zeros(3),
+            centre=np.array(striker_inertia.centre) if striker_is_free else np.zeros(3),
             rotation=scene.striker_body.rotation,
-            gravity=np.zeros(3),
+            gravity=gravity if striker_is_free else np.zeros(3),
         ),
         striker_rest_pose=striker_pose,
         gyration_radius=config.gyration_radius or body.gyration,
         min_jump=config.min_jump,
         lag=lag,
         max_distance=_max_contact_distance(scene),
+        striker_gyration_radius=striker_inertia.gyration if striker_is_free else None,
     )
+
+
+def _striker_is_free(scene: Scene) -> bool:
+    """Whether the striker translates and rotates freely, in space or in the plane.
+
+    Tools on slides, and on the joints of an arm, are held by something.
+    """
+    striker = scene.striker_body
+    is_loose = striker.free or (striker.hinge is not None and len(striker.slides) == 2)
+    if not is_loose:
+        return False
+    model = scene.base
+    joints = {int(model.dof_jntid[dof]) for dof in striker.qvel}
+    on_joint = model.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT)
+    return not joints & {int(joint) for joint in model.actuator_trnid[on_joint, 0]}
 
 
 def _setup_without_scene(

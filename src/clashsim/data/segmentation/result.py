@@ -35,6 +35,7 @@ class MeasuredImpact:
         motion: Motion of the struck body after the impact.
         trajectory: The frames that `motion` was fitted to.
         reference: The `reference` (s) of `Trajectory.coordinates` that `motion` was fitted with.
+        striker_after: Twist (k,) of the striker after it; None where it is driven, or was not seen.
     """
 
     trial: str
@@ -48,6 +49,7 @@ class MeasuredImpact:
     motion: FittedMotion
     trajectory: Trajectory
     reference: float
+    striker_after: np.ndarray | None = None
 
     def after_at(self, lag: float) -> np.ndarray:
         """Twist (k,) of the struck body's origin `lag` seconds after the impact."""
@@ -119,7 +121,17 @@ class Segmentation:
             np.array([impact.before for impact in self.found]).reshape(-1, before_width),
             np.array([impact.after for impact in self.found]).reshape(-1, after_width),
             known=self.known,
+            striker_after=self._striker_after,
         )
+
+    @property
+    def _striker_after(self) -> np.ndarray | None:
+        """Twists (N, k) of the strikers after; None where none was measured."""
+        twists = [impact.striker_after for impact in self.found]
+        if all(twist is None for twist in twists):
+            return None
+        unknown = np.full(3 if self.planar else 6, np.nan)
+        return np.array([unknown if twist is None else twist for twist in twists])
 
     @property
     def trial(self) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
-from clashsim.data.segmentation.measurement import ImpactStatus, RecordedPair, measure_impact
+from clashsim.data.segmentation.measurement import ImpactStatus, measure_impact
 from clashsim.data.segmentation.noise import estimate_noise, frame_noise
 from clashsim.data.segmentation.pair_setup import (
     DecelerationPrior,
@@ -24,6 +24,7 @@ from clashsim.data.segmentation.pair_setup import (
     SegmentConfig,
     make_setup,
 )
+from clashsim.data.segmentation.recorded_pair import RecordedPair
 from clashsim.data.segmentation.result import MeasuredImpact, Segmentation
 from clashsim.data.segmentation.side_fits import MIN_SIDE_FRAMES, is_one_slide
 from clashsim.data.segmentation.trajectory import Trajectory
@@ -138,26 +139,36 @@ def _segment_trial(trial: Trial, setup: PairSetup) -> _TrialImpacts:
     if striker is not None and len(striker) < MIN_SIDE_FRAMES:
         seen = f"striker {setup.striker!r} is seen in {len(striker)} frames"
         return _TrialImpacts([], [f"{label}: {seen}, at least {MIN_SIDE_FRAMES} are needed"])
-    coordinates = struck.detection_coordinates()
-    angles = 1 if setup.planar else 0  # how many of the three coordinates are angles
-    rest_noise = estimate_noise(struck.t, coordinates, angles=angles)
-    noise = frame_noise(struck.t, coordinates, rest_noise, angles=angles)
+    noise = _noise(struck)
     jumps = find_velocity_jumps(
         struck.t,
-        coordinates,
-        noise,
+        struck.detection_coordinates(),
+        noise[:, :3],
         length_scale=setup.length_scale[:3],
         min_jump=setup.min_jump,
     )
-    if not setup.planar:
-        # Zeros for the three coordinates of the rotation, whose noise `side_fits` estimates on each
-        # side of an impact.
-        noise = np.hstack([noise, np.zeros_like(noise)])
-    found = _measure_jumps(RecordedPair(trial.name, struck, noise, striker), setup, jumps)
+    striker_noise = None
+    if striker is not None and len(striker) >= _MIN_FRAMES:
+        striker_noise = _noise(striker)
+    pair = RecordedPair(trial.name, struck, noise, striker, striker_noise)
+    found = _measure_jumps(pair, setup, jumps)
     notes = [f"{label} at {note}" for note in found.notes]
     if not found.impacts:
         notes.append(f"no impact found in {label}")
     return _TrialImpacts(found.impacts, notes)
+
+
+def _noise(body: Trajectory) -> np.ndarray:
+    """Standard deviations (n, k) of the coordinates of a body."""
+    coordinates = body.detection_coordinates()
+    angles = 1 if body.frame.planar else 0  # how many of the three coordinates are angles
+    rest_noise = estimate_noise(body.t, coordinates, angles=angles)
+    noise = frame_noise(body.t, coordinates, rest_noise, angles=angles)
+    if body.frame.planar:
+        return noise
+    # Zeros for the three coordinates of the rotation, whose noise `side_fits` estimates on each
+    # side of an impact.
+    return np.hstack([noise, np.zeros_like(noise)])
 
 
 def _measure_jumps(

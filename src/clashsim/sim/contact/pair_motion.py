@@ -12,7 +12,7 @@ from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.impacts import MotionBefore
 from clashsim.core.mechanism import Mechanism
 from clashsim.core.mobility import Mobility
-from clashsim.core.scene import Scene
+from clashsim.core.scene import Scene, model_field
 from clashsim.sim.contact.bodies import (
     MechanismState,
     RigidProperties,
@@ -33,6 +33,17 @@ _IMPLICIT = (
 )
 # Arrays of a model on which the inertia of a mechanism depends, besides the masses of its bodies.
 _INERTIAL_FIELDS = ("body_inertia", "body_ipos", "body_iquat", "dof_armature", "dof_damping")
+# Arrays of a model that the solver reads, besides those of the scene's parameters.
+_FIELDS = (
+    "body_mass",
+    "body_inertia",
+    "body_ipos",
+    "geom_size",
+    "pair_friction",
+    "pair_solref",
+    "pair_solimp",
+    "opt.gravity",
+)
 
 Fields = dict[str, np.ndarray]  # arrays of a model with a leading axis of N impacts, by name
 
@@ -72,6 +83,7 @@ class MovingPair:
         self.before = before
         self.poser = PairPoser(scene)
         self._mobilities = (scene.struck_body, scene.striker_body)
+        self._mechanisms = tuple(_mechanism_of(scene, body) for body in self._mobilities)
 
     @cached_property
     def bodies(self) -> tuple[PosedBody, PosedBody]:
@@ -99,7 +111,12 @@ class MovingPair:
             bodies, 1/kg.
         """
         m = len(rows)
-        columns = np.array([_num_columns(mobility) for mobility in self._mobilities])
+        columns = np.array(
+            [
+                len(body.qvel if mechanism is None else mechanism.tree)
+                for body, mechanism in zip(self._mobilities, self._mechanisms, strict=True)
+            ]
+        )
         width = max(_LEAST_COLUMNS, int(columns.max()))
         motion = PairMotion(
             row=rows,
@@ -128,7 +145,7 @@ class MovingPair:
             motion.origin[:, b] = np.einsum("nij,nj->ni", axes, body.position - point)
             if mobility.fixed:
                 continue
-            if mobility.mechanism is not None:
+            if self._mechanisms[b] is not None:
                 self._fill_mechanism(motion, b, rows, fields, to_contact)
                 inverse_weight[:, b] = _inverse_weight(self.scene, b)
             else:
@@ -146,7 +163,7 @@ class MovingPair:
         properties = rigid_properties(scene.base, mobility.body, fields)
         armature = scene.base.dof_armature[mobility.qvel]
         basis = motion_basis(mobility, properties, body.rotation, armature)
-        assert basis is not None  # or no impact would be solved directly
+        assert basis is not None  # or the body would be taken for a mechanism
         arm = np.einsum("nij,nj->ni", body.rotation, properties.centre)
         motion.arm[:, b] = np.einsum("nij,nj->ni", axes, arm)
         motion.basis[:, b, :, :count] = to_contact @ basis.twists
@@ -178,7 +195,7 @@ class MovingPair:
 
         Its configuration hardly changes during an impact, so its inertia is taken to be constant.
         """
-        mechanism = self._mobilities[b].mechanism
+        mechanism = self._mechanisms[b]
         assert mechanism is not None
         state = self._mechanism_states[b]
         mass_matrix = state.mass_matrix[rows]
@@ -237,10 +254,10 @@ class MovingPair:
             if slot is not None and slot.field == "body_mass":
                 bodies_of_mass.update(slot.rows)
         states = {}
-        for b, mobility in enumerate(self._mobilities):
-            if mobility.mechanism is not None:
-                of_tree = [body for body in bodies_of_mass if _in_tree(mobility.mechanism, body)]
-                states[b] = mechanism_state(mobility.mechanism, qpos, qvel, of_tree)
+        for b, mechanism in enumerate(self._mechanisms):
+            if mechanism is not None:
+                of_tree = [body for body in bodies_of_mass if _in_tree(mechanism, body)]
+                states[b] = mechanism_state(mechanism, qpos, qvel, of_tree)
         return states
 
 
@@ -248,13 +265,10 @@ def is_covered(scene: Scene, mobility: Mobility) -> bool:
     """Whether the motion of a body can be described, for any parameters of a scene."""
     if mobility.fixed:
         return True
-    model = scene.base
     if mobility.mechanism is not None:
         varies = any(slot is not None and slot.field in _INERTIAL_FIELDS for slot in scene.slots)
         return not varies and len(mobility.mechanism.tree) <= _MAX_COLUMNS
-    one = RigidProperties(np.ones(1), np.zeros((1, 3)), np.eye(3)[None])
-    armature = model.dof_armature[mobility.qvel]
-    return motion_basis(mobility, one, np.eye(3)[None], armature) is not None
+    return _has_basis(scene, mobility)
 
 
 def _in_tree(mechanism: Mechanism, body: int) -> bool:
@@ -264,11 +278,31 @@ def _in_tree(mechanism: Mechanism, body: int) -> bool:
     return root != 0 and root == int(model.body_rootid[mechanism.body])
 
 
-def _num_columns(mobility: Mobility) -> int:
-    """Number of unit-mass coordinates of a body."""
-    if mobility.mechanism is not None:
-        return len(mobility.mechanism.tree)
-    return len(mobility.qvel)
+def _mechanism_of(scene: Scene, mobility: Mobility) -> Mechanism | None:
+    """The joints of a body whose motion has no simpler description, as those of an arm."""
+    if mobility.fixed:
+        return None
+    if mobility.mechanism is None and not _has_basis(scene, mobility):
+        return Mechanism(scene.base, mobility.body)
+    return mobility.mechanism
+
+
+def _has_basis(scene: Scene, mobility: Mobility) -> bool:
+    """Whether `motion_basis` describes a body on joints of its own."""
+    one = RigidProperties(np.ones(1), np.zeros((1, 3)), np.eye(3)[None])
+    armature = scene.base.dof_armature[mobility.qvel]
+    return motion_basis(mobility, one, np.eye(3)[None], armature) is not None
+
+
+def model_fields(scene: Scene, theta: np.ndarray) -> Fields:
+    """Arrays of the model for N impacts, with their parameters (N, p) written into them."""
+    names = {*_FIELDS, *(slot.field for slot in scene.slots if slot is not None)}
+    fields = {}
+    for name in names:
+        array = np.asarray(model_field(scene.base, name), float)
+        fields[name] = np.repeat(array[None], len(theta), 0)
+    scene.write(theta, lambda name: fields[name])
+    return fields
 
 
 @lru_cache(maxsize=64)

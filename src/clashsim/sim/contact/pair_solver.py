@@ -14,10 +14,10 @@ import numpy as np
 
 from clashsim.core.contact_geometry import NearestPoints
 from clashsim.core.params import pair_rows
-from clashsim.core.scene import GROUND, STRIKE, Scene, model_field
+from clashsim.core.scene import GROUND, STRIKE, Scene
 from clashsim.sim.contact.features import ground_features, near_features
 from clashsim.sim.contact.impact import BEYOND_REACH, solve_impacts
-from clashsim.sim.contact.pair_motion import Fields, MovingPair, PosedBody, is_covered
+from clashsim.sim.contact.pair_motion import Fields, MovingPair, PosedBody, is_covered, model_fields
 from clashsim.sim.contact.posed import Features, PosedGeom, PosedPair, unit_vectors
 from clashsim.sim.contact.problem import (
     STRIKER,
@@ -32,17 +32,6 @@ from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactSimulator, rest_height
 _BATCH = 1024  # impacts that MuJoCo simulates at once
 _NEAR = 1e-3  # m: a body this close to another thing may touch it during an impact
 _NEARLY_NORMAL = 0.7  # of a coordinate of the normal, above which another axis gives a tangent
-# Arrays of a model that the solver reads, besides those of the scene's parameters.
-_FIELDS = (
-    "body_mass",
-    "body_inertia",
-    "body_ipos",
-    "geom_size",
-    "pair_friction",
-    "pair_solref",
-    "pair_solimp",
-    "opt.gravity",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +101,15 @@ class PairSolver:
         Returns:
             The twists; not a number where an impact does not end.
         """
-        after = np.empty((len(rows), 3 if self.scene.plane is not None else 6))
+        return self._solve(rows, theta, of_striker=False)[:, STRUCK]
+
+    def solve_both(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """Twists (M, 2, k) of struck body and striker after impact; see `solve`."""
+        return self._solve(rows, theta, of_striker=True)
+
+    def _solve(self, rows: np.ndarray, theta: np.ndarray, *, of_striker: bool) -> np.ndarray:
+        """`solve_both`; without numbers of the striker that MuJoCo simulates, if not asked for."""
+        after = np.full((len(rows), 2, 3 if self.scene.plane is not None else 6), np.nan)
         surfaces = self._surfaces_of(rows, theta) if self._sizes_vary else self._surfaces
         at = np.arange(len(rows)) if self._sizes_vary else rows
         direct = surfaces.covered[at]
@@ -121,9 +118,13 @@ class PairSolver:
             after[direct] = solved
             direct[direct] = end != BEYOND_REACH
         if not direct.all():
-            outcome = self._simulator(self.before[rows[~direct]], theta[~direct])
+            outcome = self._simulator(
+                self.before[rows[~direct]], theta[~direct], of_striker=of_striker
+            )
             outcome.after[~outcome.usable] = np.nan
-            after[~direct] = outcome.after
+            after[~direct, STRUCK] = outcome.after
+            if outcome.striker_after is not None:
+                after[~direct, STRIKER] = outcome.striker_after
         return after
 
     @property
@@ -157,7 +158,7 @@ class PairSolver:
 
     def _surfaces_of(self, rows: np.ndarray, theta: np.ndarray) -> _Surfaces:
         """Surfaces of impacts `rows` (M,) for parameters (M, p)."""
-        return self._surfaces_with_sizes(rows, _fields(self.scene, theta)["geom_size"])
+        return self._surfaces_with_sizes(rows, model_fields(self.scene, theta)["geom_size"])
 
     def _surfaces_with_sizes(self, rows: np.ndarray, sizes: np.ndarray) -> _Surfaces:
         """Surfaces of impacts `rows` (M,) with sizes (M or 1, G, 3) of all geoms."""
@@ -213,11 +214,11 @@ class PairSolver:
         """`solve` for impacts that are covered, with their rows `at` (M,) in `surfaces`.
 
         Returns:
-            Twists (M, k) after impact, and how the impacts ended (M,).
+            Twists (M, 2, k) of both bodies after impact, and how the impacts ended (M,).
         """
         assert surfaces.geometry is not None
         scene = self.scene
-        fields = _fields(scene, theta)
+        fields = model_fields(scene, theta)
         axes = self._touch.axes[rows]
         point = self._touch.point[rows]
         motion, inverse_weight = self._pair.at_contact(rows, fields, point, axes)
@@ -237,9 +238,10 @@ class PairSolver:
             len(scene.strike_geoms),
         )
         twist, end = solve_impacts(problem, threads=self._threads)
-        linear = np.einsum("nji,nj->ni", axes, twist[:, STRUCK, :3])
-        angular = np.einsum("nji,nj->ni", axes, twist[:, STRUCK, 3:])
-        after = self._pair.poser.scene_twist(linear, angular)
+        linear = np.einsum("nji,nbj->bni", axes, twist[:, :, :3])
+        angular = np.einsum("nji,nbj->bni", axes, twist[:, :, 3:])
+        to_scene = self._pair.poser.scene_twist
+        after = np.stack([to_scene(linear[b], angular[b]) for b in (STRUCK, STRIKER)], axis=1)
         after[end == ImpactEnd.UNFINISHED] = np.nan
         return after, end
 
@@ -299,17 +301,6 @@ def _pairs(scene: Scene) -> list[int]:
     """Indices of the contact pairs: those of the strike, then the ground's where there is one."""
     names = [STRIKE] if scene.ground is None else [STRIKE, GROUND]
     return [row for name in names for row in pair_rows(scene.base, name)]
-
-
-def _fields(scene: Scene, theta: np.ndarray) -> Fields:
-    """Arrays of the model for N impacts, with their parameters (N, p) written into them."""
-    names = {*_FIELDS, *(slot.field for slot in scene.slots if slot is not None)}
-    fields = {}
-    for name in names:
-        array = np.asarray(model_field(scene.base, name), float)
-        fields[name] = np.repeat(array[None], len(theta), 0)
-    scene.write(theta, lambda name: fields[name])
-    return fields
 
 
 def _posed_geom(scene: Scene, name: str, body: PosedBody, sizes: np.ndarray) -> PosedGeom:

@@ -53,11 +53,13 @@ class ImpactOutcome:
         after: (N, k), twist of the struck body at the end, m/s and rad/s, axes of the scene.
         end: (N,), `ImpactEnd`.
         steps: (N,), simulation steps that each impact took.
+        striker_after: (N, k), twist of the striker at the end; None where it was not asked for.
     """
 
     after: np.ndarray
     end: np.ndarray
     steps: np.ndarray
+    striker_after: np.ndarray | None = None
 
     @property
     def usable(self) -> np.ndarray:
@@ -90,7 +92,14 @@ def run_in_batches(
         np.concatenate([part.after for part in parts]),
         np.concatenate([part.end for part in parts]),
         np.concatenate([part.steps for part in parts]),
+        _joined([part.striker_after for part in parts]),
     )
+
+
+def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
+    """Parts (n, k) as one array (N, k); None where they are."""
+    given = [part for part in parts if part is not None]
+    return np.concatenate(given) if given else None
 
 
 class ImpactSimulator:
@@ -126,7 +135,12 @@ class ImpactSimulator:
         self._servos = velocity_servos(scene)
 
     def __call__(
-        self, before: np.ndarray, theta: np.ndarray, *, duration: float = 0.25
+        self,
+        before: np.ndarray,
+        theta: np.ndarray,
+        *,
+        duration: float = 0.25,
+        of_striker: bool = False,
     ) -> ImpactOutcome:
         """Run impacts of pairs that touch at the start.
 
@@ -134,11 +148,15 @@ class ImpactSimulator:
             before: (N, d), columns as in `Impacts`.
             theta: (p,) or (N, p), parameters of the scene.
             duration: s, after which an impact counts as unfinished.
+            of_striker: Whether the striker's outcome is wanted too.
         """
         theta = np.broadcast_to(theta, (len(before), len(self.scene.params)))
-        return run_in_batches(partial(self._run, duration=duration), before, theta, self.size)
+        run = partial(self._run, duration=duration, of_striker=of_striker)
+        return run_in_batches(run, before, theta, self.size)
 
-    def _run(self, before: np.ndarray, theta: np.ndarray, duration: float) -> ImpactOutcome:
+    def _run(
+        self, before: np.ndarray, theta: np.ndarray, *, duration: float, of_striker: bool
+    ) -> ImpactOutcome:
         """Run up to `size` impacts."""
         n = len(before)
         scene = self.scene
@@ -164,7 +182,10 @@ class ImpactSimulator:
             if len(active) == 0:
                 break
         after = poser.scene_twist(*scene.struck_body.twist(last_qpos, last_qvel))
-        return ImpactOutcome(after, progress.end, progress.steps)
+        striker_after = None
+        if of_striker:
+            striker_after = poser.scene_twist(*scene.striker_body.twist(last_qpos, last_qvel))
+        return ImpactOutcome(after, progress.end, progress.steps, striker_after)
 
     def _contacts(self, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Whether pairs (a,) touch, and the normal velocity (a,), m/s, of the deepest contacts."""
@@ -466,7 +487,13 @@ def _on_ground_alone(scene: Scene) -> mujoco.MjModel:
 
 
 def simulate_impacts(
-    scene: Scene, before: np.ndarray, theta: np.ndarray, *, threads: int = 0, size: int = 4096
+    scene: Scene,
+    before: np.ndarray,
+    theta: np.ndarray,
+    *,
+    threads: int = 0,
+    size: int = 4096,
+    of_striker: bool = False,
 ) -> ImpactOutcome:
     """Run impacts in MuJoCo once; keep an `ImpactSimulator` to run many.
 
@@ -476,6 +503,7 @@ def simulate_impacts(
         theta: (p,) or (N, p), parameters of the scene.
         threads: Of a batch; 0 takes one for each core.
         size: Simulations in a batch at most.
+        of_striker: Whether the striker's outcome is wanted too.
     """
     size = min(size, max(1, len(before)))
-    return ImpactSimulator(scene, size, threads=threads)(before, theta)
+    return ImpactSimulator(scene, size, threads=threads)(before, theta, of_striker=of_striker)

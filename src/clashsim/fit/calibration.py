@@ -1,0 +1,213 @@
+"""A calibrated collision model: fits of the contact, a rigid law, and a local correction.
+
+Predictions average nested models. Fits of constants and of fields are weighted by the evidence of
+the impacts. A law of rigid contact counts by its leave-one-out errors, everywhere; a regression on
+similar impacts counts by them close to the fitted impacts alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from clashsim.core.contact_frame import ContactFrame, contact_frame, inertia
+from clashsim.core.estimates import Estimate
+from clashsim.core.impacts import Impacts
+from clashsim.fit.base import BaseModel
+from clashsim.fit.both_bodies import predict_striker
+from clashsim.fit.fields import Posterior, outcome_jacobian, predict_posterior
+from clashsim.fit.input_scaling import InputScaling
+from clashsim.fit.local_correction import LocalCorrection
+from clashsim.fit.lockstep import FieldData
+from clashsim.fit.predictive_variance import predictive_variance
+from clashsim.fit.rigid_law import RigidLaw
+
+
+class _Prediction(NamedTuple):
+    """Mean and variance (N, k) of (v, gyration * w), m/s, in the world."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+    @property
+    def size(self) -> np.ndarray:
+        """Norm (N, 1) of the mean."""
+        return np.linalg.norm(self.mean, axis=1, keepdims=True)
+
+    def mixed_with(self, other: _Prediction, share: np.ndarray | float) -> _Prediction:
+        """The average with another prediction, of a share (N, 1); a difference is uncertainty."""
+        mean = (1 - share) * self.mean + share * other.mean
+        variance = (1 - share) * self.variance + share * other.variance
+        between = share * (1 - share) * np.square(self.mean - other.mean)
+        return _Prediction(mean, variance + between)
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A calibrated collision model; an `ImpactModel`.
+
+    Attributes:
+        base: The base model.
+        theta: Estimates in `scene.params` order.
+        posteriors: Fits with different prior scales, each with its samples.
+        weights: Weight of each posterior in the predictions; they sum to 1.
+        scaling: Standardisation of the circumstances of an impact.
+        rigid_law: Law of rigid contact; None if it could not be fitted.
+        local_correction: Regression on similar impacts, without physics; None if it could not be
+            fitted.
+        all_uncertainty: Whether standard deviations include what the impacts leave open about each
+            fit; without it predictions take a fraction of the time.
+    """
+
+    base: BaseModel
+    theta: tuple[Estimate, ...]
+    posteriors: tuple[Posterior, ...]
+    weights: tuple[float, ...]
+    scaling: InputScaling
+    rigid_law: RigidLaw | None
+    local_correction: LocalCorrection | None
+    all_uncertainty: bool = True
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of the measurement noise relative to the outcome, the mean over the fits."""
+        pairs = zip(self.weights, self.posteriors, strict=True)
+        return sum(weight * posterior.scales.noise**2 for weight, posterior in pairs)
+
+    @property
+    def constants(self) -> torch.Tensor:
+        """Constants (p,) of the most probable fit, on the unit scale, from nominal values."""
+        return self.posteriors[int(np.argmax(self.weights))].anchor[0]
+
+    @cached_property
+    def most_probable(self) -> Calibration:
+        """The same with one sample of each fit, the most probable one.
+
+        Its predictions take a fraction of the time; their standard deviations are too small.
+        """
+        first = torch.zeros(1, dtype=torch.long)
+        posteriors = tuple(posterior.select(first) for posterior in self.posteriors)
+        return replace(self, posteriors=posteriors, all_uncertainty=False)
+
+    def predict_samples(
+        self, impacts: Impacts, frame: ContactFrame | None = None
+    ) -> list[np.ndarray]:
+        """Twists after impact (m/s, rad/s) of each posterior's samples.
+
+        Args:
+            impacts: N impacts; their outcomes are not used.
+            frame: The impacts in their contact frames, if already computed.
+
+        Returns:
+            One array (M, N, k) per posterior, M its number of samples.
+        """
+        frame = frame or contact_frame(self.base.scene, impacts)
+        data = self.scaling.data(self.base, frame, impacts.known)
+        predictions = []
+        for posterior in self.posteriors:
+            change, _ = predict_posterior(posterior, data)
+            predictions.append(frame.decode(change.numpy()))
+        return predictions
+
+    def predict(self, impacts: Impacts) -> np.ndarray:
+        """Mean twist after impact (N, k), m/s and rad/s."""
+        return replace(self, all_uncertainty=False).predict_with_std(impacts)[0]
+
+    def predict_striker(self, impacts: Impacts, frame: ContactFrame | None = None) -> np.ndarray:
+        """The striker's twist after impact (N, k), m/s and rad/s, by the impulse of `predict`.
+
+        Args:
+            impacts: N impacts; their outcomes are not used.
+            frame: The impacts in their contact frames, if already computed.
+        """
+        frame = frame or contact_frame(self.base.scene, impacts)
+        twist_after = self.predict(impacts)
+        data = self.scaling.data(self.base, frame, impacts.known)
+        phi = torch.zeros(len(impacts), len(self.base.scene.params), dtype=torch.float64)
+        for weight, posterior in zip(self.weights, self.posteriors, strict=True):
+            phi += weight * predict_posterior(posterior, data)[1].mean(0)
+        return predict_striker(self.base, impacts, frame, phi=phi, twist_after=twist_after)
+
+    def std(self, impacts: Impacts) -> np.ndarray:
+        """Standard deviations of the twist after impact (N, k), m/s and rad/s.
+
+        They include what the fitted impacts leave open, the disagreement of models, and the noise.
+        """
+        return self.predict_with_std(impacts)[1]
+
+    def predict_with_std(
+        self, impacts: Impacts, frame: ContactFrame | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`predict` and `std` in one evaluation.
+
+        Args:
+            impacts: N impacts; their outcomes are not used.
+            frame: The impacts in their contact frames, if already computed.
+
+        Returns:
+            Mean twist after impact and its standard deviations, (N, k) each.
+        """
+        scene = self.base.scene
+        frame = frame or contact_frame(scene, impacts)
+        num_linear = 2 if impacts.planar else 3
+        num_angular = impacts.after.shape[1] - num_linear
+        gyration = inertia(scene, scene.struck_body).gyration
+        # Factors (k,) from a twist (v, w) to (v, gyration * w).
+        to_speed = np.r_[np.ones(num_linear), np.full(num_angular, gyration)]
+        prediction = self._of_fits(impacts, frame, to_speed)
+        if self.rigid_law is not None:
+            law = self.rigid_law
+            mean = law.predict(scene, frame, impacts) * to_speed
+            variance = np.broadcast_to((law.error * prediction.size) ** 2, mean.shape)
+            prediction = prediction.mixed_with(_Prediction(mean, variance), law.share)
+        if self.local_correction is not None:
+            size = prediction.size
+            local = self.local_correction.predict(scene, frame, impacts, size[:, 0])
+            usual = (self.local_correction.error * size) ** 2
+            variance = np.maximum(local.variance.mean(1, keepdims=True), usual)
+            of_similar = _Prediction(
+                local.twist_after * to_speed, np.broadcast_to(variance, prediction.mean.shape)
+            )
+            prediction = prediction.mixed_with(of_similar, local.share[:, None])
+        return prediction.mean / to_speed, np.sqrt(prediction.variance) / to_speed
+
+    def _of_fits(self, impacts: Impacts, frame: ContactFrame, to_speed: np.ndarray) -> _Prediction:
+        """The average of the fits, by their weights."""
+        data = self.scaling.data(self.base, frame, impacts.known)
+        changes, parameters = [], []
+        for posterior in self.posteriors:
+            change, phi = predict_posterior(posterior, data)
+            changes.append(change.mean(0))
+            parameters.append(phi[0])
+        means = [frame.decode(change.numpy()) * to_speed for change in changes]
+        weights = np.array(self.weights)[:, None, None]
+        mean = (weights * means).sum(0)
+        size = np.linalg.norm(mean, axis=1, keepdims=True)
+        relative = np.array([posterior.scales.noise**2 for posterior in self.posteriors])
+        variance = relative[:, None, None] * np.square(size) + np.square(means - mean)
+        if self.all_uncertainty:
+            # From variances along the contact's axes to those along the world's.
+            to_world = np.square(np.linalg.inv(frame.axes) * to_speed[:, None])
+            left_open = self._open_variances(data, parameters, changes).numpy()
+            left_open = np.einsum("nij,mnj->mni", to_world, left_open)
+            variance = variance + left_open * np.square(size)
+        return _Prediction(mean, (weights * variance).sum(0))
+
+    def _open_variances(
+        self, data: FieldData, parameters: list[torch.Tensor], changes: list[torch.Tensor]
+    ) -> torch.Tensor:
+        """What the impacts leave open about each of M fits, relative to the size: (M, N, k).
+
+        All fits share the Jacobian of the most probable one, which is the costly part.
+        """
+        best = int(np.argmax(self.weights))
+        jacobian, size = outcome_jacobian(data, parameters[best])
+        shape = (changes[best] + data.twist_before) / size[:, None]
+        variances = []
+        for posterior in self.posteriors:
+            variances.append(predictive_variance(posterior, data.context, jacobian, shape))
+        return torch.stack(variances)
