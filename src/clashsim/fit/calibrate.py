@@ -30,6 +30,7 @@ from clashsim.fit.fields import (
 from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.local_correction import LocalCorrection
 from clashsim.fit.lockstep import FieldData, Fit, run_fits
+from clashsim.fit.prediction import Prediction, average
 from clashsim.fit.priors import FIXED_STD, contact_prior, theta_prior, unit_estimate
 from clashsim.fit.rigid_law import RigidLaw
 
@@ -208,14 +209,14 @@ def _calibration(
 ) -> Calibration:
     """The calibration of fits to impacts, with what predictions fall back to and correct it."""
     scene = base.scene
-    physics_error = np.zeros_like(impacts.after)
-    for weight, posterior in zip(fitted.weights, fitted.posteriors, strict=True):
-        physics_error += weight * posterior.leave_one_out.error.numpy()
     size = fitted.posteriors[0].leave_one_out.size.numpy()
-    law = RigidLaw.of(scene, frame, impacts, size=size, reference=physics_error)
-    error = physics_error
+    left_out = _left_out(fitted)
+    law = RigidLaw.of(scene, frame, impacts, size=size, reference=left_out.mean)
     if law is not None:
-        error = (1 - law.share) * physics_error - law.share * law.left_out_error
+        left_out = left_out.mixed_with(law.left_out, law.share)
+    local = LocalCorrection.of(scene, frame, impacts, size=size, reference=left_out.mean)
+    if local is not None:
+        left_out = left_out.mixed_with(local.left_out, local.credit)
     return Calibration(
         base=base,
         theta=_estimates(base, fitted.constants, impacts.known),
@@ -223,8 +224,16 @@ def _calibration(
         weights=fitted.weights,
         scaling=InputScaling.of(base, frame, impacts.known),
         rigid_law=law,
-        local_correction=LocalCorrection.of(scene, frame, impacts, size=size, reference=error),
+        local_correction=local,
+        left_out=left_out,
     )
+
+
+def _left_out(fitted: _Fitted) -> Prediction:
+    """Leave-one-out errors of the average of the fits."""
+    of_fits = [posterior.leave_one_out for posterior in fitted.posteriors]
+    predictions = [Prediction(fit.error.numpy(), fit.variance.numpy()) for fit in of_fits]
+    return average(predictions, fitted.weights)
 
 
 def _weigh(fits: list[Posterior]) -> tuple[list[int], tuple[float, ...]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,27 +22,9 @@ from clashsim.fit.fields import Posterior, outcome_jacobian, predict_posterior
 from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.local_correction import LocalCorrection
 from clashsim.fit.lockstep import FieldData
+from clashsim.fit.prediction import Prediction, average
 from clashsim.fit.predictive_variance import predictive_variance
 from clashsim.fit.rigid_law import RigidLaw
-
-
-class _Prediction(NamedTuple):
-    """Mean and variance (N, k) of (v, gyration * w), m/s, in the world."""
-
-    mean: np.ndarray
-    variance: np.ndarray
-
-    @property
-    def size(self) -> np.ndarray:
-        """Norm (N, 1) of the mean."""
-        return np.linalg.norm(self.mean, axis=1, keepdims=True)
-
-    def mixed_with(self, other: _Prediction, share: np.ndarray | float) -> _Prediction:
-        """The average with another prediction, of a share (N, 1); a difference is uncertainty."""
-        mean = (1 - share) * self.mean + share * other.mean
-        variance = (1 - share) * self.variance + share * other.variance
-        between = share * (1 - share) * np.square(self.mean - other.mean)
-        return _Prediction(mean, variance + between)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +40,8 @@ class Calibration:
         rigid_law: Law of rigid contact; None if it could not be fitted.
         local_correction: Regression on similar impacts, without physics; None if it could not be
             fitted.
+        left_out: Errors of predicting each fitted impact from the others, over the size of its
+            outcome, in the contact frame: what was observed minus what was predicted.
         all_uncertainty: Whether standard deviations include what the impacts leave open about each
             fit; without it predictions take a fraction of the time.
     """
@@ -70,6 +53,7 @@ class Calibration:
     scaling: InputScaling
     rigid_law: RigidLaw | None
     local_correction: LocalCorrection | None
+    left_out: Prediction
     all_uncertainty: bool = True
 
     @property
@@ -163,19 +147,19 @@ class Calibration:
             law = self.rigid_law
             mean = law.predict(scene, frame, impacts) * to_speed
             variance = np.broadcast_to((law.error * prediction.size) ** 2, mean.shape)
-            prediction = prediction.mixed_with(_Prediction(mean, variance), law.share)
+            prediction = prediction.mixed_with(Prediction(mean, variance), law.share)
         if self.local_correction is not None:
             size = prediction.size
             local = self.local_correction.predict(scene, frame, impacts, size[:, 0])
             usual = (self.local_correction.error * size) ** 2
             variance = np.maximum(local.variance.mean(1, keepdims=True), usual)
-            of_similar = _Prediction(
+            of_similar = Prediction(
                 local.twist_after * to_speed, np.broadcast_to(variance, prediction.mean.shape)
             )
             prediction = prediction.mixed_with(of_similar, local.share[:, None])
         return prediction.mean / to_speed, np.sqrt(prediction.variance) / to_speed
 
-    def _of_fits(self, impacts: Impacts, frame: ContactFrame, to_speed: np.ndarray) -> _Prediction:
+    def _of_fits(self, impacts: Impacts, frame: ContactFrame, to_speed: np.ndarray) -> Prediction:
         """The average of the fits, by their weights."""
         data = self.scaling.data(self.base, frame, impacts.known)
         changes, parameters = [], []
@@ -184,18 +168,17 @@ class Calibration:
             changes.append(change.mean(0))
             parameters.append(phi[0])
         means = [frame.decode(change.numpy()) * to_speed for change in changes]
-        weights = np.array(self.weights)[:, None, None]
-        mean = (weights * means).sum(0)
-        size = np.linalg.norm(mean, axis=1, keepdims=True)
-        relative = np.array([posterior.scales.noise**2 for posterior in self.posteriors])
-        variance = relative[:, None, None] * np.square(size) + np.square(means - mean)
+        noise = np.array([posterior.scales.noise**2 for posterior in self.posteriors])
+        relative = np.broadcast_to(noise[:, None, None], (len(means), *means[0].shape))
         if self.all_uncertainty:
             # From variances along the contact's axes to those along the world's.
             to_world = np.square(np.linalg.inv(frame.axes) * to_speed[:, None])
             left_open = self._open_variances(data, parameters, changes).numpy()
-            left_open = np.einsum("nij,mnj->mni", to_world, left_open)
-            variance = variance + left_open * np.square(size)
-        return _Prediction(mean, (weights * variance).sum(0))
+            relative = relative + np.einsum("nij,mnj->mni", to_world, left_open)
+        weighted = sum(w * mean for w, mean in zip(self.weights, means, strict=True))
+        squared_size = np.square(weighted).sum(1, keepdims=True)
+        predictions = [Prediction(m, v * squared_size) for m, v in zip(means, relative, strict=True)]
+        return average(predictions, self.weights)
 
     def _open_variances(
         self, data: FieldData, parameters: list[torch.Tensor], changes: list[torch.Tensor]

@@ -11,6 +11,7 @@ from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.fit.regression import GaussianProcess, RegressionInputs, regress
+from clashsim.fit.prediction import Prediction
 from clashsim.fit.stacking import share, typical_error
 
 _MIN_IMPACTS = 4  # that a correction needs
@@ -48,12 +49,19 @@ class LocalCorrection:
         error: Typical leave-one-out error of a component, over the size of the outcome.
         credit: Highest weight of the correction: how much its leave-one-out errors speak for it
             beside the physics.
+        left_out_error: Its leave-one-out errors (N, k) on the fitted impacts.
     """
 
     inputs: RegressionInputs
     regression: GaussianProcess
     error: float
     credit: float
+    left_out_error: np.ndarray
+
+    @property
+    def left_out(self) -> Prediction:
+        """Leave-one-out errors with their typical variance."""
+        return Prediction(self.left_out_error, np.full_like(self.left_out_error, self.error**2))
 
     @staticmethod
     def of(
@@ -84,7 +92,7 @@ class LocalCorrection:
             return None
         error = process.leave_one_out() / size[:, None]
         credit = share(error, reference, margin=_MARGIN)
-        return LocalCorrection(inputs, process, typical_error(error), credit)
+        return LocalCorrection(inputs, process, typical_error(error), credit, error)
 
     def predict(
         self, scene: Scene, frame: ContactFrame, impacts: Impacts, size: np.ndarray

@@ -146,7 +146,7 @@ class PointContactFit:
     Attributes:
         law: Restitution, friction, tangential restitution (3,).
         left_out_error: Errors (N, k) of predicting each impact by the law of the others, over the
-            sizes of the outcomes.
+            sizes of the outcomes: what was observed minus what was predicted.
     """
 
     law: np.ndarray
@@ -187,5 +187,5 @@ def fit_point_contact(
     predicted = np.concatenate(
         [point_contact(of_others[i][None], x[np.array([i])]) for i in range(len(x))]
     )
-    left_out_error = (predicted - change) / size[:, None]
+    left_out_error = (change - predicted) / size[:, None]
     return PointContactFit(np.clip(best, _LOW, _HIGH), left_out_error)

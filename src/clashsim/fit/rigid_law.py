@@ -10,6 +10,7 @@ from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.fit.point_contact import fit_point_contact, point_contact, point_contact_inputs
+from clashsim.fit.prediction import Prediction
 from clashsim.fit.stacking import share, typical_error
 
 _MIN_IMPACTS = 4  # that the law needs: it has three constants
@@ -33,6 +34,11 @@ class RigidLaw:
     error: float
     share: float
     left_out_error: np.ndarray
+
+    @property
+    def left_out(self) -> Prediction:
+        """Leave-one-out errors with their typical variance."""
+        return Prediction(self.left_out_error, np.full_like(self.left_out_error, self.error**2))
 
     @staticmethod
     def of(
