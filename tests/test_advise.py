@@ -16,7 +16,7 @@ from clashsim import cli
 from clashsim.bench import advise as bench
 from clashsim.bench.lab_sets import load_lab_set
 from clashsim.bench.options import BenchOptions
-from clashsim.core.errors import ClashError, DataError, RunError
+from clashsim.core.errors import ClashError, DataError
 from clashsim.core.scene import Scene
 from clashsim.fit.advise import advise, choose
 from clashsim.fit.base import distilled_model
@@ -195,12 +195,6 @@ def test_what_cannot_be_advised_is_refused(few, strikes):
     ):
         with pytest.raises(DataError):
             advise(few, pool, **wrong)
-    with pytest.raises(RunError, match="calibrate again"):
-        advise(
-            replace(few, posteriors=tuple(replace(p, jacobian=None) for p in few.posteriors)),
-            pool,
-            2,
-        )
 
 
 def test_the_verb_prints_and_writes(runs, tmp_path, capsys):

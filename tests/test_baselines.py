@@ -14,6 +14,7 @@ from clashsim.bench import real_impacts
 from clashsim.bench.few_shot_task import split_rows
 from clashsim.bench.options import BenchOptions
 from clashsim.core.impacts import Impacts, MotionBefore
+from clashsim.core.intervals import INTERVAL_SHARES
 from clashsim.core.scene import Scene
 from clashsim.data.datasets import RealDataset
 from clashsim.evaluate import baselines
@@ -169,9 +170,9 @@ def test_metrics_by_hand() -> None:
 
 def test_an_honest_standard_deviation_covers_each_share() -> None:
     error = 2 * np.random.default_rng(0).normal(size=(4000, 3))
-    honest = coverage(error, np.full_like(error, 2.0))
-    assert all(abs(share - found) < 0.02 for share, found in honest.items())
-    assert coverage(error, np.ones_like(error))[0.9] < 0.65  # overconfident
+    widths = np.stack([np.full_like(error, 2.0), np.full_like(error, 2 * 1.645)])
+    np.testing.assert_allclose(coverage(error, widths), INTERVAL_SHARES, atol=0.02)
+    assert coverage(error, widths / 2)[1] < 0.65  # overconfident
 
 
 def test_splits_keep_to_the_protocol(blank: FewShotProblem) -> None:

@@ -105,7 +105,7 @@ def inputs(n: int = 100, k: int = 3, seed: int = 0) -> dict[str, Any]:
         "predicted": predicted,
         "gyration": GYRATION,
         "num_fitted": 10,
-        "std": std,
+        "half_widths": np.stack([std, 1.645 * std]),
         "conditions": {"approach speed, m/s": rng.uniform(0.2, 0.8, n)},
         "params": params,
         "estimates": estimates,
@@ -327,7 +327,7 @@ def test_says_when_it_does_worse_and_when_it_cannot_tell() -> None:
 
 
 def test_sentence_on_the_coverage() -> None:
-    assert "as large as predicted" in coverage_sentence(np.array([0.68, 0.95]), 100)
+    assert "as large as predicted" in coverage_sentence(np.array([0.68, 0.90]), 100)
     assert "overconfident" in coverage_sentence(np.array([0.4, 0.7]), 100)
     assert "too cautious" in coverage_sentence(np.array([0.9, 0.99]), 100)
     assert "as large as predicted" in coverage_sentence(np.array([0.5, 0.9]), 5)

@@ -45,9 +45,20 @@ def test_no_weight_far_from_the_fitted_impacts():
 def test_it_needs_a_few_impacts_that_differ():
     scene = Scene.load("puck")
     impacts = sample(scene, 8, 0)
-    few = impacts[np.arange(3)]
-    assert LocalCorrection.of(scene, contact_frame(scene, few), few) is None
-    assert LocalCorrection.of(scene, contact_frame(scene, impacts), impacts) is not None
+    assert _correction(scene, impacts[np.arange(3)]) is None
+    assert _correction(scene, impacts) is not None
+
+
+def _correction(scene, impacts):
+    """The correction of a model that misses every outcome by a tenth."""
+    n, k = impacts.after.shape
+    return LocalCorrection.of(
+        scene,
+        contact_frame(scene, impacts),
+        impacts,
+        size=np.ones(n),
+        reference=np.full((n, k), 0.1),
+    )
 
 
 def test_it_corrects_what_physics_cannot_explain_near_the_data():

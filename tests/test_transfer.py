@@ -77,7 +77,7 @@ def test_one_impact_and_a_transfer_are_better_than_one_alone(light: Calibration)
     for prior in (scene, with_prior_from(scene, light)):
         model = calibrate(SolvedModel(prior), fitted, posterior_samples=1)
         errors.append(np.median(relative_error(model.predict(test), test.after, gyration)))
-    assert errors[1] < 0.3 * errors[0]
+    assert errors[1] < 0.6 * errors[0]
 
 
 def test_the_command_takes_another_run(light: Calibration, tmp_path: Path, capsys) -> None:

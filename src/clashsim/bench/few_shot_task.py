@@ -13,12 +13,13 @@ import numpy as np
 from clashsim.bench.resume import append_rows
 from clashsim.bench.rows import Row, why
 from clashsim.core.impacts import Impacts
+from clashsim.core.intervals import INTERVAL_SHARES
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene, scene_params
 from clashsim.data.datasets import RealDataset
 from clashsim.evaluate.few_shot_problem import FewShotProblem
-from clashsim.evaluate.methods import METHODS, Method
-from clashsim.evaluate.metrics import accuracy_summary, relative_error
+from clashsim.evaluate.methods import METHODS, Method, StatedTwists
+from clashsim.evaluate.metrics import accuracy_summary, coverage, relative_error
 
 DRAWS = ("random", "block")
 PUBLISHED = "published"  # predictions that come with a data set, by models of others
@@ -201,15 +202,26 @@ def split_rows(real: RealDataset, n: int, draw: str, *, seeds: int) -> list[Spli
 def _test_method(problem: FewShotProblem, method: Method, splits: Sequence[Split]) -> Row:
     """Figures of a method over all splits, or why it failed."""
     errors = []
+    covered = []
+    impacts = problem.impacts
     start = time.perf_counter()
     for seed, (rows, test) in enumerate(splits):
         try:
             predicted = method(problem, rows, seed)
         except Exception as exception:  # a method that fails gives a row, and the others go on
             return {"why": why(exception)}
-        error = relative_error(predicted, problem.impacts.after, problem.gyration)
+        if isinstance(predicted, StatedTwists):
+            miss = predicted.twist_after - impacts.after
+            covered.append(coverage(miss[test], predicted.half_widths[:, test]))
+            predicted = predicted.twist_after
+        error = relative_error(predicted, impacts.after, problem.gyration)
         errors.append(error[test])
-    return _figures(errors, (time.perf_counter() - start) / len(splits))
+    figures = _figures(errors, (time.perf_counter() - start) / len(splits))
+    if covered:
+        shares = np.mean(covered, axis=0)
+        for stated, share in zip(INTERVAL_SHARES, shares, strict=True):
+            figures[f"coverage_{100 * stated:.0f}"] = float(share)
+    return figures
 
 
 def row_head(task: FewShotTask, n: int, draw: str) -> Row:

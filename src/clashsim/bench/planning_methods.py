@@ -17,7 +17,7 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import GROUND, Scene
 from clashsim.core.strike_geometry import move_pair_to, strike_ranges
-from clashsim.evaluate import baselines, methods
+from clashsim.evaluate import methods
 from clashsim.evaluate.few_shot_problem import FewShotProblem
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.identify import identify_rows
@@ -164,8 +164,8 @@ def _mujoco_grid(problem: PlanningProblem, seed: int) -> StrikeModel:
     return SteppedStrikes(simulator, scene, theta, seconds=_SECONDS_TO_REST)
 
 
-def _hybrid(baseline: methods.Method) -> Method:
-    """A baseline's collision, with slides stepped by MuJoCo."""
+def _hybrid(baseline: str) -> Method:
+    """The collision of a baseline, by its name, with slides stepped by MuJoCo."""
 
     def make_model(problem: PlanningProblem, seed: int) -> StrikeModel:
         fitted = problem.fitted.impacts
@@ -180,7 +180,8 @@ def _hybrid(baseline: methods.Method) -> Method:
             )
             gyration = problem.fitted.support_patch.gyration
             few_shot = FewShotProblem(problem.scene, both, gyration, cache=problem.cache)
-            return baseline(few_shot, np.arange(NUM_FITTED), seed)[NUM_FITTED:]
+            fitted_rows = np.arange(NUM_FITTED)
+            return methods.predicted_twists(baseline, few_shot, fitted_rows, seed)[NUM_FITTED:]
 
         return TabulatedCollision(problem, predict)
 
@@ -196,7 +197,7 @@ def _clashsim(problem: PlanningProblem, seed: int) -> StrikeModel:
 
 METHODS: dict[str, Method] = {
     "mujoco-grid": _mujoco_grid,
-    "hybrid-scratch": _hybrid(baselines.scratch),
-    "hybrid-paper": _hybrid(baselines.clash_paper),
+    "hybrid-scratch": _hybrid("scratch"),
+    "hybrid-paper": _hybrid("clash-paper"),
     "clashsim": _clashsim,
 }

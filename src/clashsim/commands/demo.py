@@ -131,7 +131,7 @@ def _predict_with_baselines(
     """Twists (N, 3) after the held-out impacts as the baselines predict them, by name."""
     from clashsim.core.contact_frame import inertia
     from clashsim.evaluate.few_shot_problem import FewShotProblem
-    from clashsim.evaluate.methods import METHODS
+    from clashsim.evaluate.methods import predicted_twists
 
     num_fitted = len(data.fitted)
     all_impacts = replace(
@@ -145,7 +145,7 @@ def _predict_with_baselines(
     with bar("baselines", len(_BASELINES)) as advance:
         for name, method in _BASELINES.items():
             fitted_rows = np.arange(num_fitted)
-            after = METHODS[method](problem, fitted_rows, seed)
+            after = predicted_twists(method, problem, fitted_rows, seed)
             predicted[name] = after[num_fitted:]
             advance(1)
     return predicted

@@ -307,10 +307,10 @@ class Impacts:
             "have no measured outcome": has_no_outcome & ~not_finite,
             "have no velocity before contact, so nothing moves": is_still & ~not_finite,
             "have a struck body whose velocity does not change, so nothing was hit": (
-                struck_is_unchanged
+                struck_is_unchanged & ~not_finite
             ),
             "have a striker whose velocity does not change, so nothing was hit": (
-                striker_is_unchanged
+                striker_is_unchanged & ~not_finite
             ),
         }
         return {reason: rows for reason, rows in found.items() if rows.any()}

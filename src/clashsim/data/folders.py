@@ -18,7 +18,7 @@ from clashsim.core.errors import RunError
 from clashsim.core.files import write_flushed
 
 Kind = Literal["run", "export", "plan"]
-FORMAT = 2
+FORMAT = 3
 _MANIFEST = "manifest.json"
 _DESCRIPTIONS: dict[Kind, str] = {"run": "a run folder", "export": "an export", "plan": "a plan"}
 

@@ -32,7 +32,8 @@ class HeldOutPredictions:
         description: How the impacts were held out, in words.
         impacts: The impacts.
         predicted: Twists of the struck body after impact, (N, k), by the name of the model.
-        std: Standard deviation that clashsim states for its own prediction, (N, k).
+        half_widths: Half-widths (2, N, k) of the intervals that clashsim states for its own
+            predictions, which should hold each of `INTERVAL_SHARES` of the outcomes.
         rows: Index (N,) of each of these impacts among those held out, or, where none were held
             out, among those fitted.
         striker_predicted: The same of the striker, by the name of the model; empty where its
@@ -42,7 +43,7 @@ class HeldOutPredictions:
     description: str
     impacts: Impacts
     predicted: dict[str, np.ndarray]
-    std: np.ndarray
+    half_widths: np.ndarray
     rows: np.ndarray
     striker_predicted: dict[str, np.ndarray] = field(default_factory=dict)
 
@@ -101,7 +102,7 @@ class ModelPredictions:
     """Predictions of N impacts; see `HeldOutPredictions`."""
 
     predicted: dict[str, np.ndarray]
-    std: np.ndarray
+    half_widths: np.ndarray
     striker_predicted: dict[str, np.ndarray]
 
     @staticmethod
@@ -113,7 +114,7 @@ class ModelPredictions:
 
         return ModelPredictions(
             concatenated([part.predicted for part in parts]),
-            np.concatenate([part.std for part in parts]),
+            np.concatenate([part.half_widths for part in parts], axis=1),
             concatenated([part.striker_predicted for part in parts]),
         )
 
@@ -144,7 +145,7 @@ def predict_held_out(
             description=f"on {len(held_out)} impacts held out",
             impacts=held_out,
             predicted=found.predicted,
-            std=found.std,
+            half_widths=found.half_widths,
             rows=np.arange(len(held_out)),
             striker_predicted=found.striker_predicted,
         )
@@ -167,7 +168,7 @@ def predict_held_out(
         description=f"on {len(fitted)} impacts, by 5-fold cross-validation",
         impacts=fitted[rows],
         predicted=found.predicted,
-        std=found.std,
+        half_widths=found.half_widths,
         rows=rows,
         striker_predicted=found.striker_predicted,
     )
@@ -208,11 +209,11 @@ def predict_with_each_model(
     ):
         both = _predict_with_mujoco(scene, impacts, touching, theta)
         predicted[name], striker_predicted[name] = both[:, 0], both[:, 1]
-    predicted["clashsim"], std = calibration.predict_with_std(impacts, frame)
+    predicted["clashsim"], half_widths = calibration.predict_with_intervals(impacts, frame)
     if not of_striker:
-        return ModelPredictions(predicted, std, {})
+        return ModelPredictions(predicted, half_widths, {})
     striker_predicted["clashsim"] = calibration.predict_striker(impacts, frame)
-    return ModelPredictions(predicted, std, striker_predicted)
+    return ModelPredictions(predicted, half_widths, striker_predicted)
 
 
 def _predict_with_mujoco(

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from clashsim.core.errors import ClashError
 from clashsim.evaluate import baselines
 from clashsim.evaluate.few_shot_problem import FewShotProblem
+from clashsim.fit.base import BaseModel
 from clashsim.fit.identify import identify_rows
 
-# (problem, rows whose outcome may be used, seed) -> twists after impact (N, k) of all impacts
-Method = Callable[[FewShotProblem, np.ndarray, int], np.ndarray]
+
+class StatedTwists(NamedTuple):
+    """Predicted twists (N, k) with the half-widths (2, N, k) of their intervals.
+
+    The intervals should hold each of `INTERVAL_SHARES` of the outcomes.
+    """
+
+    twist_after: np.ndarray
+    half_widths: np.ndarray
+
+
+# (problem, rows whose outcome may be used, seed) -> twists after impact (N, k) of all impacts, with
+# intervals where the method states any
+Method = Callable[[FewShotProblem, np.ndarray, int], np.ndarray | StatedTwists]
 # The most impacts that MuJoCo's parameters are identified from. More do not lower the floor of
 # physics alone (mit_ellipse, CMA-ES: accuracy(0.1) 0.109 from 64 impacts, 0.105 from 300), and
 # each fit takes minutes.
@@ -54,20 +68,24 @@ def _identified_by(search: str) -> Method:
     return predict
 
 
-def _clashsim(problem: FewShotProblem, rows: np.ndarray, seed: int) -> np.ndarray:
+def _clashsim(problem: FewShotProblem, rows: np.ndarray, seed: int) -> StatedTwists:
     """clashsim's calibration of its base model."""
-    from clashsim.fit.calibrate import calibrate
-
-    calibration = calibrate(problem.clashsim_base, problem.impacts[rows], seed=seed)
-    return calibration.predict(problem.impacts)
+    return _calibrated(problem.clashsim_base, problem, rows, seed)
 
 
-def _clashsim_network(problem: FewShotProblem, rows: np.ndarray, seed: int) -> np.ndarray:
+def _clashsim_network(problem: FewShotProblem, rows: np.ndarray, seed: int) -> StatedTwists:
     """clashsim's calibration of a network that was distilled from the pair's own strikes."""
+    return _calibrated(problem.network_base, problem, rows, seed)
+
+
+def _calibrated(
+    base: BaseModel, problem: FewShotProblem, rows: np.ndarray, seed: int
+) -> StatedTwists:
+    """Predictions of a base model that was calibrated to some of the impacts."""
     from clashsim.fit.calibrate import calibrate
 
-    calibration = calibrate(problem.network_base, problem.impacts[rows], seed=seed)
-    return calibration.predict(problem.impacts)
+    calibration = calibrate(base, problem.impacts[rows], seed=seed)
+    return StatedTwists(*calibration.predict_with_intervals(problem.impacts, problem.frames))
 
 
 METHODS: dict[str, Method] = {
@@ -84,3 +102,11 @@ METHODS: dict[str, Method] = {
     "clashsim-network": _clashsim_network,
     "clashsim": _clashsim,
 }
+
+
+def predicted_twists(
+    method: str, problem: FewShotProblem, rows: np.ndarray, seed: int
+) -> np.ndarray:
+    """Twists after impact (N, k) that a method predicts, without intervals."""
+    predicted = METHODS[method](problem, rows, seed)
+    return predicted.twist_after if isinstance(predicted, StatedTwists) else predicted

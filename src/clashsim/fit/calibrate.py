@@ -20,6 +20,7 @@ from clashsim.core.scene import Scene
 from clashsim.fit.base import BaseModel
 from clashsim.fit.both_bodies import FittedImpacts
 from clashsim.fit.calibration import Calibration
+from clashsim.fit.calibration_file import in_row_order
 from clashsim.fit.field_kernels import CONSTANTS_ONLY, PriorScales
 from clashsim.fit.fields import (
     PlannedFit,
@@ -220,12 +221,12 @@ def _calibration(
     return Calibration(
         base=base,
         theta=_estimates(base, fitted.constants, impacts.known),
-        posteriors=fitted.posteriors,
+        posteriors=in_row_order(fitted.posteriors),
         weights=fitted.weights,
         scaling=InputScaling.of(base, frame, impacts.known),
-        rigid_law=law,
-        local_correction=local,
-        left_out=left_out,
+        rigid_law=in_row_order(law),
+        local_correction=in_row_order(local),
+        left_out=in_row_order(left_out),
     )
 
 

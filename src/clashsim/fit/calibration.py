@@ -16,10 +16,12 @@ import torch
 from clashsim.core.contact_frame import ContactFrame, contact_frame, inertia
 from clashsim.core.estimates import Estimate
 from clashsim.core.impacts import Impacts
+from clashsim.core.intervals import INTERVAL_SHARES
 from clashsim.fit.base import BaseModel
 from clashsim.fit.both_bodies import predict_striker
 from clashsim.fit.fields import Posterior, outcome_jacobian, predict_posterior
 from clashsim.fit.input_scaling import InputScaling
+from clashsim.fit.interval_widths import IntervalWidths
 from clashsim.fit.local_correction import LocalCorrection
 from clashsim.fit.lockstep import FieldData
 from clashsim.fit.prediction import Prediction, average
@@ -66,6 +68,11 @@ class Calibration:
     def constants(self) -> torch.Tensor:
         """Constants (p,) of the most probable fit, on the unit scale, from nominal values."""
         return self.posteriors[int(np.argmax(self.weights))].anchor[0]
+
+    @cached_property
+    def interval_widths(self) -> IntervalWidths:
+        """How wide intervals are, by the leave-one-out errors."""
+        return IntervalWidths.of(self.left_out)
 
     @cached_property
     def most_probable(self) -> Calibration:
@@ -119,7 +126,9 @@ class Calibration:
     def std(self, impacts: Impacts) -> np.ndarray:
         """Standard deviations of the twist after impact (N, k), m/s and rad/s.
 
-        They include what the fitted impacts leave open, the disagreement of models, and the noise.
+        They include what the fitted impacts leave open, the disagreement of models, and the noise,
+        and are as wide as leave-one-out errors show that they must be: about 68 % of outcomes lie
+        within one.
         """
         return self.predict_with_std(impacts)[1]
 
@@ -151,13 +160,30 @@ class Calibration:
         if self.local_correction is not None:
             size = prediction.size
             local = self.local_correction.predict(scene, frame, impacts, size[:, 0])
-            usual = (self.local_correction.error * size) ** 2
-            variance = np.maximum(local.variance.mean(1, keepdims=True), usual)
-            of_similar = Prediction(
-                local.twist_after * to_speed, np.broadcast_to(variance, prediction.mean.shape)
+            variance = np.broadcast_to(
+                (self.local_correction.error * size) ** 2, prediction.mean.shape
             )
+            of_similar = Prediction(local.twist_after * to_speed, variance)
             prediction = prediction.mixed_with(of_similar, local.share[:, None])
-        return prediction.mean / to_speed, np.sqrt(prediction.variance) / to_speed
+        std = self.interval_widths.std * np.sqrt(prediction.variance)
+        return prediction.mean / to_speed, std / to_speed
+
+    def predict_with_intervals(
+        self, impacts: Impacts, frame: ContactFrame | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`predict` with intervals.
+
+        Args:
+            impacts: N impacts; their outcomes are not used.
+            frame: The impacts in their contact frames, if already computed.
+
+        Returns:
+            Mean twist after impact (N, k), and half-widths (2, N, k) of the intervals that hold
+            each of `INTERVAL_SHARES` of the outcomes.
+        """
+        mean, std = self.predict_with_std(impacts, frame)
+        widths = [self.interval_widths.half_width(share) for share in INTERVAL_SHARES]
+        return mean, np.array(widths)[:, None, None] * std
 
     def _of_fits(self, impacts: Impacts, frame: ContactFrame, to_speed: np.ndarray) -> Prediction:
         """The average of the fits, by their weights."""
@@ -177,7 +203,9 @@ class Calibration:
             relative = relative + np.einsum("nij,mnj->mni", to_world, left_open)
         weighted = sum(w * mean for w, mean in zip(self.weights, means, strict=True))
         squared_size = np.square(weighted).sum(1, keepdims=True)
-        predictions = [Prediction(m, v * squared_size) for m, v in zip(means, relative, strict=True)]
+        predictions = [
+            Prediction(m, v * squared_size) for m, v in zip(means, relative, strict=True)
+        ]
         return average(predictions, self.weights)
 
     def _open_variances(

@@ -28,6 +28,24 @@ _WIDTHS = "model.scaling.widths."
 _NETWORK = "model.base.net."
 
 
+def in_row_order(value: Any) -> Any:
+    """A tree of dataclasses with all arrays in the order in which files hold them.
+
+    Sums over arrays in another order differ in the last bits, and a model that was loaded must
+    predict the same bits as the one that was saved.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.contiguous()
+    if isinstance(value, np.ndarray):
+        return np.ascontiguousarray(value)
+    if isinstance(value, tuple):
+        return tuple(map(in_row_order, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: in_row_order(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return dataclasses.replace(value, **fields)
+    return value
+
+
 def pack(value: Any, key: str, tensors: Tensors) -> Any:
     """Convert a tree of dataclasses to JSON values.
 

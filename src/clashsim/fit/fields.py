@@ -52,7 +52,7 @@ _CONSTANTS_STARTS = 12
 _FIRST_ROUNDS = 2
 _FOLLOWED_STARTS = 3
 _CONSTANTS_ROUNDS = 6
-_POSTERIOR_ROUNDS = 6  # of Gauss-Newton
+_POSTERIOR_ROUNDS = 8  # of Gauss-Newton
 _SIZE_RATIO_RANGE = (0.5, 2.0)  # of the predicted outcome over the observed one
 
 

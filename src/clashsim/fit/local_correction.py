@@ -10,8 +10,8 @@ import torch
 from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
-from clashsim.fit.regression import GaussianProcess, RegressionInputs, regress
 from clashsim.fit.prediction import Prediction
+from clashsim.fit.regression import GaussianProcess, RegressionInputs, regress
 from clashsim.fit.stacking import share, typical_error
 
 _MIN_IMPACTS = 4  # that a correction needs
@@ -28,14 +28,11 @@ class LocalPrediction:
 
     Attributes:
         twist_after: Twists after impact (N, k), m/s and rad/s.
-        variance: Variances (N, k) of (v, gyration * w) in the contact's axes, m^2/s^2, without
-            noise.
         share: Weight (N,) of this prediction: `LocalCorrection.credit` among the fitted impacts,
             and 0 far from them.
     """
 
     twist_after: np.ndarray
-    variance: np.ndarray
     share: np.ndarray
 
 
@@ -112,4 +109,4 @@ class LocalCorrection:
         usual = change.shape[1] * (self.error * size) ** 2
         certainty = np.minimum(1.0, 2 * usual / (usual + variance.sum(1) + 1e-12))
         weight = self.credit * self.inputs.proximity(x) * certainty
-        return LocalPrediction(frame.decode(change), variance, weight)
+        return LocalPrediction(frame.decode(change), weight)

@@ -111,6 +111,6 @@ def _by_theta(
     for i in range(unit.shape[1]):
         moved = unit.copy()
         moved[:, i] += _DIFFERENCE
-        slope = (response.at_unit(rows, moved) - matrix) / _DIFFERENCE
-        columns.append(torch.einsum("rij,rj->ri", torch.as_tensor(slope), change))
+        derivative = (response.at_unit(rows, moved) - matrix) / _DIFFERENCE
+        columns.append(torch.einsum("rij,rj->ri", torch.as_tensor(derivative), change))
     return torch.stack(columns, dim=2)

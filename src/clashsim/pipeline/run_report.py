@@ -160,7 +160,7 @@ def _judged_impacts(findings: RunFindings) -> dict[str, Any]:
         "measured": body.measured,
         "predicted": body.predicted,
         "gyration": body.gyration,
-        "std": judged.std[body.rows] if body is struck else None,
+        "half_widths": judged.half_widths[:, body.rows] if body is struck else None,
         "test_description": description,
         "conditions": {"approach speed, m/s": frame.speed[rows]},
     }

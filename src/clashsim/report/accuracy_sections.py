@@ -163,28 +163,25 @@ def conditions_section(
     )
 
 
-def coverage_section(compared: Comparison, std: np.ndarray) -> Markup:
-    """A table of how many errors lie within 1 and 2 predicted standard deviations.
+def coverage_section(compared: Comparison, half_widths: np.ndarray) -> Markup:
+    """A table of how many outcomes lie within the predicted intervals.
 
     Args:
         compared: Predictions of all methods.
-        std: Standard deviation of each predicted output of our method, (N, k).
+        half_widths: Half-widths of the intervals of our method's outputs, (2, N, k).
     """
-    shares = compared.coverage(std)  # (2, k): within 1 and 2 standard deviations
+    shares = compared.coverage(half_widths)
     header = [tag("th", "output", scope="col")]
-    for num_std, expected in ((1, "68"), (2, "95")):
-        note = tag("small", f"{expected} % expected")
-        header.append(tag("th", f"within {num_std} std", note, scope="col"))
+    for expected in EXPECTED_COVERAGE:
+        header.append(tag("th", f"within the {expected:.0%} interval", scope="col"))
     mean_shares = shares.mean(1)
     rows = [_coverage_row("all", mean_shares, row_class="ours")]
     for name, output_shares in zip(_output_names(compared), shares.T, strict=True):
         rows.append(_coverage_row(name, output_shares))
     sentence = coverage_sentence(mean_shares, len(compared.measured))
     table = tag("table", tag("thead", tag("tr", header)), tag("tbody", rows), class_="coverage")
-    hint = f"{sentence} Tick: the share expected for a correct standard deviation."
-    return section(
-        "Is the predicted standard deviation right?", table, tag("p", hint, class_="quiet")
-    )
+    hint = f"{sentence} Tick: the share that the interval states."
+    return section("Are the predicted intervals right?", table, tag("p", hint, class_="quiet"))
 
 
 def _coverage_row(name: str, shares: np.ndarray, row_class: str | None = None) -> Markup:

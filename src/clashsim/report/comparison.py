@@ -9,7 +9,8 @@ import numpy as np
 from scipy.stats import binomtest, norm
 
 from clashsim.core.errors import DataError, did_you_mean
-from clashsim.evaluate.metrics import accuracy, relative_error
+from clashsim.core.intervals import INTERVAL_SHARES
+from clashsim.evaluate.metrics import accuracy, coverage, relative_error
 
 _ALPHA = 0.1  # relative error within which the headline counts predictions
 _FINE_ALPHA = 0.05
@@ -20,10 +21,8 @@ _TRAVEL_TIME = 0.1  # s of free travel over which errors of velocity are given a
 _SIGNIFICANCE = 0.05  # of the sign test between two methods
 _INTERVAL_QUANTILE = 0.95  # upper end of a 90 % interval
 _MAX_STANDARD_ERRORS = 2  # deviation of a coverage from its expected value that may be chance
-_MIN_STD = 1e-300  # of a prediction, so that no division is by zero
 _ENGINE = "MuJoCo"  # names of baselines that are the engine itself begin with this
-# Shares of a Gaussian within 1 and 2 standard deviations, (2,).
-EXPECTED_COVERAGE = np.array([norm.cdf(s) - norm.cdf(-s) for s in (1, 2)])
+EXPECTED_COVERAGE = np.array(INTERVAL_SHARES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,22 +178,22 @@ class Comparison:
         high = float((centre + half_width) / scale)
         return max(0.0, low), min(1.0, high)
 
-    def coverage(self, std: np.ndarray) -> np.ndarray:
-        """Share of measured outcomes within 1 and 2 standard deviations of our predictions.
+    def coverage(self, half_widths: np.ndarray) -> np.ndarray:
+        """Share of measured outcomes within each interval of our predictions.
 
         Args:
-            std: Standard deviation of each predicted output, (N, k).
+            half_widths: Half-widths of the intervals of each predicted output, (2, N, k).
 
         Returns:
-            Shares, (2, o): of each of `measured_outputs`, within 1 and within 2 standard
-            deviations.
+            Shares, (2, o), of each of `measured_outputs`.
         """
         columns = self.measured_outputs
         measured = self.measured[:, columns]
-        error = np.abs(self.predicted[self.ours][:, columns] - measured)
-        standardised = error / np.maximum(std[:, columns], _MIN_STD)
-        counts = np.maximum((~np.isnan(measured)).sum(0), 1)
-        return np.array([(standardised <= num_std).sum(0) / counts for num_std in (1, 2)])
+        error = self.predicted[self.ours][:, columns] - measured
+        shares = [
+            coverage(error[:, [i]], half_widths[:, :, [column]]) for i, column in enumerate(columns)
+        ]
+        return np.stack(shares, axis=1)
 
     @property
     def measured_outputs(self) -> list[int]:
@@ -226,10 +225,10 @@ class Comparison:
 
 
 def coverage_sentence(shares: np.ndarray, n: int) -> str:
-    """Whether standard deviations are too small, too large, or right as far as chance allows.
+    """Whether intervals are too narrow, too wide, or right as far as chance allows.
 
     Args:
-        shares: Shares within 1 and 2 standard deviations, (2,).
+        shares: Shares of the outcomes within each interval, (2,).
         n: Number of impacts.
     """
     standard_error = np.sqrt(EXPECTED_COVERAGE * (1 - EXPECTED_COVERAGE) / n)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from clashsim.core.errors import DataError
+from clashsim.core.intervals import INTERVAL_SHARES
 from clashsim.core.params import Param
 from clashsim.evaluate.data_efficiency import DataEfficiency
 from clashsim.evaluate.freed_parameters import Candidate
@@ -34,7 +35,8 @@ class ReportContent:
         ours: Name of the method that is reported on.
         baseline: Name of the method to compare with. If None, the best method whose name begins
             with MuJoCo, or the best of all others if there is none.
-        std: Predicted standard deviation of our method, (N, k).
+        half_widths: Half-widths of our method's intervals, (2, N, k), which should hold each of
+            `INTERVAL_SHARES` of the outcomes.
         striker_measured: Held-out twists of strikers after impact, (M, k), of the M impacts in
             which they were recorded; None where they were not.
         striker_predicted: Twists of these strikers that each method predicts, (M, k).
@@ -73,7 +75,7 @@ class ReportContent:
     source: str = "real"
     ours: str = "clashsim"
     baseline: str | None = None
-    std: np.ndarray | None = None
+    half_widths: np.ndarray | None = None
     striker_measured: np.ndarray | None = None
     striker_predicted: Mapping[str, np.ndarray] = field(default_factory=dict)
     striker_gyration: float = 1.0
@@ -147,8 +149,9 @@ class ReportContent:
                     f"a report of {n} impacts needs one value for each in {name!r}, "
                     f"got shape {given}"
                 )
-        if self.std is not None and np.shape(self.std) != shape:
+        of_intervals = (len(INTERVAL_SHARES), *shape)
+        if self.half_widths is not None and np.shape(self.half_widths) != of_intervals:
             raise DataError(
-                f"a report needs a standard deviation (std) of shape {shape}, "
-                f"got {np.shape(self.std)}"
+                f"a report needs half-widths of intervals of shape {of_intervals}, "
+                f"got {np.shape(self.half_widths)}"
             )

@@ -99,8 +99,8 @@ def _held_out_sections(content: ReportContent, compared: Comparison) -> list[Mar
     if content.conditions:
         by_condition = conditions_section(compared, labels, content.conditions)
     coverage = None
-    if content.std is not None:
-        coverage = coverage_section(compared, np.asarray(content.std, float))
+    if content.half_widths is not None:
+        coverage = coverage_section(compared, np.asarray(content.half_widths, float))
     if by_condition and coverage and len(content.conditions) == 1:
         # One chart of errors leaves room for the table of coverage beside it.
         sections.append(tag("div", by_condition, coverage, class_="beside"))
