@@ -38,7 +38,7 @@ def test_seen_leaves_out_rows_without_the_body():
         ({"t": np.array([0.0, 0.2, 0.1])}, "rise"),
         ({"t": np.array([0.0, np.nan, 0.1])}, "finite"),
         ({"t": np.array([0.0])}, "two times"),
-        ({"poses": {}}, "no body"),
+        ({"poses": {}, "signals": {}}, "neither a body"),
         ({"poses": {"block": np.zeros((3, 6))}}, "shape"),
         ({"signals": {"force": np.zeros(2)}}, "rows"),
         ({"source": "dream"}, "choices"),

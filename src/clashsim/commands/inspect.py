@@ -101,6 +101,7 @@ def run(options: InspectOptions) -> None:
 def _inspect_impacts(options: InspectOptions) -> None:
     """Tabulate a file of impacts as the scene sees them, and propose settings from them."""
     from clashsim.core.contact_frame import contact_frame
+    from clashsim.core.recorded_joints import with_postures
     from clashsim.core.scene import Scene
     from clashsim.pipeline.recorded_impacts import read_recorded_impacts
     from clashsim.report.impact_table import impacts_table
@@ -116,6 +117,7 @@ def _inspect_impacts(options: InspectOptions) -> None:
     )
     recorded = read_recorded_impacts(options.trials, scene, (), print)
     impacts = recorded.impacts
+    scene = with_postures(scene, impacts)
     frame = contact_frame(scene, impacts, strict=False)
     table = impacts_table(impacts, frame.before, frame.contact, numbers=recorded.rows)
     console().print(table, markup=False)
@@ -126,6 +128,7 @@ def _inspect_impacts(options: InspectOptions) -> None:
 
 def _inspect(options: InspectOptions) -> _Inspected:
     """Read the trials and find their impacts; a single recorded body is taken as the struck one."""
+    from clashsim.core.recorded_joints import with_poses_from_joints
     from clashsim.pipeline import recordings
 
     trials = recordings.read_recording(options.trials)
@@ -134,6 +137,7 @@ def _inspect(options: InspectOptions) -> _Inspected:
     )
     if options.scene is not None:
         scene, names = recordings.scene_for_trials(options.scene, names, trials)
+        trials = with_poses_from_joints(trials, scene, (names.struck, names.striker))
         segmentation = recordings.find_impacts(trials, scene, names)
         struck = names.struck or scene.struck_body.name
         return _Inspected(trials, scene, struck, segmentation)
@@ -149,13 +153,14 @@ def _inspect(options: InspectOptions) -> _Inspected:
 
 def _propose_settings(inspected: _Inspected, settings: Path, scene_file: Path) -> None:
     """Write settings proposed for a scene from the impacts that were found."""
+    from clashsim.core.recorded_joints import with_postures
     from clashsim.pipeline.recordings import impacts_with_known
 
     scene = inspected.scene
     segmentation = inspected.segmentation
     assert scene is not None and segmentation is not None, "--settings comes with --scene"
     impacts = impacts_with_known(segmentation, scene, (), inspected.trials).checked()
-    _write_settings(scene, impacts, settings, scene_file)
+    _write_settings(with_postures(scene, impacts), impacts, settings, scene_file)
 
 
 def _write_settings(scene: Scene, impacts: Impacts, settings: Path, scene_file: Path) -> None:

@@ -285,19 +285,15 @@ def _source_of_laboratory(scene: Scene, options: dict[str, Any]) -> StrikeSource
 
 def _source_of_file(scene: Scene, path: Path, known: Sequence[str] = ()) -> StrikeSource:
     """Trials or impacts of a file."""
-    from clashsim.data.impact_files import read_impacts
-    from clashsim.pipeline.pair_recordings import impacts_of_pair
-    from clashsim.pipeline.recorded_impacts import with_fixed_striker, without_unusable
+    from clashsim.core.recorded_joints import with_poses_from_joints
+    from clashsim.pipeline.recorded_impacts import read_table
     from clashsim.pipeline.recordings import holds_trials, read_recording
     from clashsim.view.strike_sources import MeasuredImpacts, RecordedTrials
 
     if not path.is_file():
         raise DataError(f"there is no file {str(path)!r}")
     if not holds_trials(path):
-        columns = [*(param.name for param in scene.params), *known]
-        recorded = read_impacts(path, known=columns, incomplete=True)
-        impacts = with_fixed_striker(impacts_of_pair(recorded, scene), scene)
-        impacts = without_unusable(impacts, print).impacts
+        impacts = read_table(path, scene, known, print).impacts
         if impacts.planar != (scene.plane is not None):
             raise DataError(f"the impacts of {path.name!r} are not of this scene")
         return MeasuredImpacts(
@@ -305,7 +301,7 @@ def _source_of_file(scene: Scene, path: Path, known: Sequence[str] = ()) -> Stri
             f"Impacts of {path.name}: the motion around them was not recorded, so simulated "
             "impacts are shown beside the measured twist.",
         )
-    trials = read_recording(path)
+    trials = with_poses_from_joints(read_recording(path), scene)
     for body in (scene.struck_body, scene.striker_body):
         if not body.fixed and body.name not in trials.bodies:
             raise DataError(

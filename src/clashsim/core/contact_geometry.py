@@ -114,6 +114,29 @@ class PairPoser:
             return np.concatenate([linear, angular], axis=1)
         return np.concatenate([linear @ self.plane[:2].T, angular @ self.plane[2:].T], axis=1)
 
+    def scene_pose(
+        self, position: np.ndarray, quaternion: np.ndarray, mobility: Mobility
+    ) -> np.ndarray:
+        """Express world poses of a body in the axes of the scene's impacts; as `world_pose`.
+
+        Args:
+            position: (n, 3), m, of the body's origin, world axes.
+            quaternion: (n, 4), wxyz.
+            mobility: How the body moves.
+
+        Returns:
+            (n, 3) in the plane's axes in planar scenes, else (n, 7).
+        """
+        if self.plane is None:
+            return np.concatenate([position, quaternion], axis=1)
+        seen = np.isfinite(quaternion).all(1)
+        yaw = np.full(len(position), np.nan)
+        orientation = Rotation.from_quat(quaternion[seen], scalar_first=True)
+        relative = orientation * Rotation.from_matrix(mobility.rotation).inv()
+        numbers = relative.as_quat(scalar_first=True)
+        yaw[seen] = 2 * np.arctan2(numbers[:, 1:] @ self.plane[2], numbers[:, 0])
+        return np.column_stack([position @ self.plane[:2].T, yaw])
+
     def striker_at_reference(self, n: int) -> np.ndarray:
         """Make rows `before` (n, d) with the striker at rest at its reference pose.
 

@@ -91,11 +91,36 @@ def name_pairs(spec: mujoco.MjSpec, scene: str, a: str, b: str, name: str) -> li
     """
     geoms = {geom.name: geom for geom in spec.geoms}
     model = spec.copy().compile()
-    ensure_named_pair(spec, scene, geoms[a], geoms[b], name, model=model)
+    parts = colliding_geoms(spec, model, scene, a, b)
+    for i, (first, second) in enumerate(parts):
+        part = f"{name}/{i}" if i else name
+        ensure_named_pair(spec, scene, geoms[first], geoms[second], part, model=model)
+    return parts
+
+
+def colliding_geoms(
+    spec: mujoco.MjSpec, model: mujoco.MjModel, scene: str, a: str, b: str
+) -> list[tuple[str, str]]:
+    """Find the geoms of two bodies that may collide.
+
+    Args:
+        spec: The scene's specification.
+        model: The same, compiled.
+        scene: The scene's name, for messages.
+        a: Name of a geom of one body.
+        b: Name of a geom of the other body.
+
+    Returns:
+        Names of the geoms of each pair, the given ones first (even where they cannot collide).
+
+    Raises:
+        SceneError: There are too many.
+    """
+    geoms = {geom.name: geom for geom in spec.geoms}
     more = [
         (first, second)
-        for first in _parts(model, a)
-        for second in _parts(model, b)
+        for first in geoms_moving_with(model, a)
+        for second in geoms_moving_with(model, b)
         if (first, second) != (a, b) and _collide(spec, geoms[first], geoms[second])
     ]
     if len(more) >= _MAX_PARTS:
@@ -104,13 +129,10 @@ def name_pairs(spec: mujoco.MjSpec, scene: str, a: str, b: str, name: str) -> li
             f"that can collide, and at most {_MAX_PARTS} are supported: "
             "describe them by fewer geoms"
         )
-    for i, (first, second) in enumerate(more, start=1):
-        part = f"{name}/{i}"
-        ensure_named_pair(spec, scene, geoms[first], geoms[second], part, model=model)
     return [(a, b), *more]
 
 
-def _parts(model: mujoco.MjModel, geom: str) -> list[str]:
+def geoms_moving_with(model: mujoco.MjModel, geom: str) -> list[str]:
     """Names of the geoms that move together with a geom, itself among them.
 
     Of what is fixed to the world, only geoms of the same body; the world's own are separate things.

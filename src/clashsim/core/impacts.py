@@ -190,6 +190,8 @@ class Impacts:
             included.
         bodies: (N, 2), names of the struck body and the striker of each impact, as text; None where
             all impacts are of one pair, which the scene names.
+        joints: Recorded coordinates of joints that carry the bodies, at contact, by the name of the
+            joint, (N,) each, rad or m.
     """
 
     planar: bool
@@ -201,6 +203,7 @@ class Impacts:
     end_counts: Mapping[str, int] = field(default_factory=dict)
     bodies: np.ndarray | None = None
     striker_after: np.ndarray | None = None
+    joints: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n = len(self.before)
@@ -221,12 +224,13 @@ class Impacts:
                 f"bodies must be two names for each of the {n} impacts, "
                 f"got shape {np.shape(self.bodies)}"
             )
-        for name, values in self.known.items():
-            if np.shape(values) != (n,):
-                raise DataError(
-                    f"known parameter {name!r} needs one value per impact ({n}), "
-                    f"got shape {np.shape(values)}"
-                )
+        for kind, columns in (("known parameter", self.known), ("joint", self.joints)):
+            for name, values in columns.items():
+                if np.shape(values) != (n,):
+                    raise DataError(
+                        f"{kind} {name!r} needs one value per impact ({n}), "
+                        f"got shape {np.shape(values)}"
+                    )
 
     def __len__(self) -> int:
         return len(self.before)
@@ -241,6 +245,7 @@ class Impacts:
             known={name: values[picked] for name, values in self.known.items()},
             bodies=None if self.bodies is None else self.bodies[picked],
             striker_after=None if self.striker_after is None else self.striker_after[picked],
+            joints={name: values[picked] for name, values in self.joints.items()},
         )
 
     @property
@@ -287,7 +292,7 @@ class Impacts:
             Masks (N,) of such rows, by the reason; empty where all can be used.
         """
         not_finite = ~np.isfinite(self.before).all(1)
-        for values in self.known.values():
+        for values in (*self.known.values(), *self.joints.values()):
             not_finite |= ~np.isfinite(np.asarray(values, float))
         is_still = (np.abs(self.twist).max(1) == 0) & (np.abs(self.striker_twist).max(1) == 0)
         of_struck = _is_changed(self.twist, self.after)
@@ -403,6 +408,7 @@ def to_columns(impacts: Impacts) -> dict[str, np.ndarray]:
         names = striker_after_columns(impacts.planar)
         table.update(zip(names, impacts.striker_after.T, strict=True))
     table.update(impacts.known)
+    table.update(impacts.joints)
     if impacts.bodies is not None:
         table.update(zip(BODY_COLUMNS, impacts.bodies.T, strict=True))
     return table

@@ -1,8 +1,9 @@
 """Kinematics of a body that a chain of joints carries, as a tool at the end of an arm.
 
-A pose of the body is turned into joint coordinates by inverse kinematics, from the model's first
-keyframe or else its reference configuration, in steps of least norm. So where an arm has more
-joints than a pose needs, recorded poses that are close to each other get configurations that are.
+A pose of the body is turned into joint coordinates by inverse kinematics, from the nearest of the
+recorded postures, or the model's first keyframe or else its reference configuration, in steps of
+least norm. So where an arm has more joints than a pose needs, it has the recorded posture, or poses
+that are close to each other get configurations that are.
 """
 
 from __future__ import annotations
@@ -46,16 +47,27 @@ class Mechanism:
         qpos: Indices of their coordinates in the model's qpos.
         qvel: Indices of their velocities in the model's qvel.
         reference: (nq,), the model's qpos from which configurations are searched.
+        postures: (m, len(qpos)), recorded coordinates of the joints; may be none.
+        plane_normal: (3,), of the plane in which poses are recorded; None for poses in space.
     """
 
-    def __init__(self, model: mujoco.MjModel, body: int) -> None:
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        body: int,
+        *,
+        postures: np.ndarray | None = None,
+        plane_normal: np.ndarray | None = None,
+    ) -> None:
         self.model = model
         self.body = body
-        self.joints = _joints_to_world(model, body)
+        self.joints = joints_to_world(model, body)
         self.qpos = np.concatenate([_coordinates_of(model, joint) for joint in self.joints])
         jacobian_columns = [_velocities_of(model, joint) for joint in self.joints]
         self.qvel = np.concatenate(jacobian_columns)
         self.reference = np.array(model.key_qpos[0] if model.nkey else model.qpos0)
+        self.postures = np.zeros((0, len(self.qpos))) if postures is None else postures
+        self.plane_normal = plane_normal
         self._kept: dict[bytes, np.ndarray] = {}
         self._own = threading.local()
 
@@ -123,7 +135,7 @@ class Mechanism:
             if key not in self._kept:
                 if len(self._kept) >= _MAX_KEPT:
                     self._kept.clear()
-                begin = self._near(position[row], rotation[row])
+                begin = self._begin(position[row], rotation[row])
                 self._kept[key] = self._solve(position[row], rotation[row], begin)
             found[row] = self._kept[key]
         return found
@@ -198,6 +210,33 @@ class Mechanism:
             coordinates[:, -1] = self.reference[self.qpos[-1]] + turn @ axes[-1]
         return coordinates
 
+    @cached_property
+    def posture_poses(self) -> tuple[np.ndarray, np.ndarray]:
+        """Position (m, 3) and orientation (m, 3, 3) of the body in the recorded postures."""
+        position = np.empty((len(self.postures), 3))
+        rotation = np.empty((len(self.postures), 3, 3))
+        for row, posture in enumerate(self.postures):
+            data = self.at(self.full(posture))
+            position[row] = data.xpos[self.body]
+            rotation[row] = data.xmat[self.body].reshape(3, 3)
+        return position, rotation
+
+    def _begin(self, position: np.ndarray, rotation: np.ndarray) -> np.ndarray:
+        """The model's qpos (nq,) from which one pose is searched.
+
+        That of the recorded posture with the nearest pose (in the plane of poses, if there is one).
+        """
+        if len(self.postures) == 0:
+            return self._near(position, rotation)
+        positions, rotations = self.posture_poses
+        away = position - positions
+        turn = Rotation.from_matrix(rotation @ np.swapaxes(rotations, 1, 2)).as_rotvec()
+        if self.plane_normal is not None:
+            away = away - np.outer(away @ self.plane_normal, self.plane_normal)
+            turn = turn @ self.plane_normal[:, None]
+        distance = (away**2).sum(1) + ((_ROTATION_LENGTH * turn) ** 2).sum(1)
+        return self.full(self.postures[int(np.argmin(distance))])
+
     def _near(self, position: np.ndarray, rotation: np.ndarray) -> np.ndarray:
         """The model's qpos (nq,) for a pose on a coarse grid, which is near the given one.
 
@@ -259,7 +298,7 @@ class Mechanism:
                 qpos[address] = np.clip(qpos[address], *self.model.jnt_range[joint])
 
 
-def _joints_to_world(model: mujoco.MjModel, body: int) -> list[int]:
+def joints_to_world(model: mujoco.MjModel, body: int) -> list[int]:
     """Joints between a body and the world, from the world outwards."""
     joints: list[int] = []
     while body > 0:

@@ -5,6 +5,7 @@ Converts poses and twists of bodies to MuJoCo's qpos and qvel, and back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import mujoco
@@ -12,7 +13,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import SceneError
-from clashsim.core.mechanism import Mechanism
+from clashsim.core.mechanism import Mechanism, joints_to_world
 
 _FREE = int(mujoco.mjtJoint.mjJNT_FREE)
 _SLIDE = int(mujoco.mjtJoint.mjJNT_SLIDE)
@@ -54,12 +55,21 @@ class Mobility:
     mechanism: Mechanism | None = None
 
     @staticmethod
-    def of(model: mujoco.MjModel, geom: str) -> Mobility:
+    def of(
+        model: mujoco.MjModel,
+        geom: str,
+        postures: Mapping[str, np.ndarray] | None = None,
+        *,
+        plane_normal: np.ndarray | None = None,
+    ) -> Mobility:
         """Read the mobility of the body that carries a geom.
 
         Args:
             model: The model.
             geom: Name of the geom.
+            postures: (m,), recorded joint coordinates by the name of the joint; they count where
+                all joints of a mechanism were recorded.
+            plane_normal: (3,), of the plane in which poses are recorded; None for poses in space.
 
         Returns:
             The mobility.
@@ -81,7 +91,13 @@ class Mobility:
         rotation = data.xmat[body].reshape(3, 3).copy()
         joints = _joints_of(model, body)
         if _is_mechanism(model, data, body):
-            return Mobility._carried(Mechanism(model, body), name)
+            mechanism = Mechanism(
+                model,
+                body,
+                postures=_postures_of(model, body, postures or {}),
+                plane_normal=plane_normal,
+            )
+            return Mobility._carried(mechanism, name)
         if [int(model.jnt_type[joint]) for joint in joints] == [_FREE]:
             first_qpos = int(model.jnt_qposadr[joints[0]])
             first_qvel = int(model.jnt_dofadr[joints[0]])
@@ -268,6 +284,16 @@ def _joints_of(model: mujoco.MjModel, body: int) -> range:
         return range(0)
     first = int(model.body_jntadr[body])
     return range(first, first + int(model.body_jntnum[body]))
+
+
+def _postures_of(
+    model: mujoco.MjModel, body: int, recorded: Mapping[str, np.ndarray]
+) -> np.ndarray | None:
+    """Recorded coordinates (m, j) of the joints of a body; None unless all were recorded."""
+    names = [model.joint(joint).name for joint in joints_to_world(model, body)]
+    if not all(name in recorded for name in names):
+        return None
+    return np.column_stack([recorded[name] for name in names])
 
 
 def _slides_and_hinges(model: mujoco.MjModel, joints: range) -> tuple[list[int], list[int]]:

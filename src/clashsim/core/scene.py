@@ -12,6 +12,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from clashsim.core.contact_pairs import (
     GROUND,
@@ -22,6 +23,7 @@ from clashsim.core.contact_pairs import (
 )
 from clashsim.core.default_params import default_params
 from clashsim.core.errors import ParamError, SceneError, did_you_mean
+from clashsim.core.mechanism import Mechanism
 from clashsim.core.mjcf_assets import parse_scene, scene_assets
 from clashsim.core.mobility import Mobility, looks_same_rotated, plane_basis
 from clashsim.core.pair_choice import choose_pair, collision_key, geom_named
@@ -85,6 +87,8 @@ class Scene:
         strikes: The ranges from which strikes are drawn.
         assets: Content of the files that the MJCF names, by path.
         name: The scene's name in messages and file names.
+        postures: (m,), recorded joint coordinates by the name of the joint, in rad or m. Inverse
+            kinematics of an arm begins at the nearest of these m postures.
     """
 
     xml: str
@@ -95,6 +99,7 @@ class Scene:
     strikes: StrikeDistribution = field(default_factory=StrikeDistribution)
     assets: Mapping[str, bytes] = field(default_factory=dict)
     name: str = "scene"
+    postures: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle only the fields; another process compiles its own models from them."""
@@ -276,17 +281,19 @@ class Scene:
     @cached_property
     def struck_body(self) -> Mobility:
         """How the struck body moves."""
-        return Mobility.of(self.base, self.struck)
+        return Mobility.of(self.base, self.struck, self.postures)
 
     @cached_property
     def striker_body(self) -> Mobility:
         """How the striker's body moves."""
-        body = Mobility.of(self.base, self.striker)
-        if body.mechanism is None or self.plane is None:
+        normal = None if self.plane is None else self.plane[2]
+        body = Mobility.of(self.base, self.striker, self.postures, plane_normal=normal)
+        if body.mechanism is None or normal is None:
             return body
         # An arm can bring its tool to any height above the plane in which the struck body moves;
         # impacts in a plane do not say to which.
-        normal = self.plane[2]
+        if len(body.mechanism.postures):
+            return _at_usual_height(body, body.mechanism, normal)
         height, half_height = self._extent(self.striker, normal, body.mechanism.reference)
         struck_height, struck_half_height = self._extent(self.struck, normal, self.base.qpos0)
         if abs(height - struck_height) < half_height + struck_half_height:
@@ -531,6 +538,18 @@ def _compiler_error(name: str, error: ValueError) -> SceneError:
             "above zero, or the body an <inertial>"
         )
     return SceneError(f"scene {name!r} does not compile: {' '.join(str(error).split())}")
+
+
+def _at_usual_height(body: Mobility, mechanism: Mechanism, normal: np.ndarray) -> Mobility:
+    """A body with the height and tilt that an arm's recorded postures give it, of median height."""
+    positions, rotations = mechanism.posture_poses
+    heights = positions @ normal
+    row = int(np.argsort(heights)[len(heights) // 2])
+    turn = Rotation.from_matrix(rotations[row] @ body.rotation.T).as_quat(scalar_first=True)
+    yaw = 2 * np.arctan2(turn[1:] @ normal, turn[0])
+    level = Rotation.from_rotvec(-yaw * normal).as_matrix() @ rotations[row]
+    higher = (heights[row] - body.position @ normal) * normal
+    return replace(body, position=body.position + higher, rotation=level)
 
 
 def _stays_in_plane(body: Mobility, normal: np.ndarray) -> bool:

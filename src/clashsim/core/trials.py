@@ -24,7 +24,8 @@ class Trial:
         poses: Poses (T, 7), x y z qw qx qy qz in world axes, by the name of the body; NaN in rows
             at which the body was not seen (a drop-out, or a logger with another clock).
         source: Where the recording comes from.
-        signals: Other logged quantities, (T,) or (T, c) each, by name.
+        signals: Other logged quantities, (T,) or (T, c) each, by name. Coordinates of joints (rad
+            or m) are among them, by the name of the joint.
         known: Parameters measured once for the whole trial, by name.
     """
 
@@ -43,8 +44,8 @@ class Trial:
             )
         if not (np.isfinite(self.t).all() and (np.diff(self.t) > 0).all()):
             raise DataError(f"trial {self.name!r} needs finite times that rise from row to row")
-        if not self.poses:
-            raise DataError(f"trial {self.name!r} has no body")
+        if not self.poses and not self.signals:
+            raise DataError(f"trial {self.name!r} has neither a body nor joints")
         for body, pose in self.poses.items():
             if pose.shape != (n, 7):
                 raise DataError(

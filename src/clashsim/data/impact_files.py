@@ -40,6 +40,7 @@ _FORMAT = 1
 # run, and the same impacts should give the same bytes.
 _METADATA = "clashsim"
 _KNOWN_PREFIX = "known/"  # of tensors with parameters measured with each impact
+_JOINT_PREFIX = "joint/"  # of tensors with joint coordinates of each impact
 _MAX_LISTED = 8  # impacts that an error message lists
 _MAX_NAME = 200  # characters of a body's name
 Known = Sequence[str] | None  # names of columns that were measured; None takes every further one
@@ -114,6 +115,8 @@ def to_bytes(impacts: Impacts) -> bytes:
         tensors["striker_after"] = impacts.striker_after
     for name, values in impacts.known.items():
         tensors[f"{_KNOWN_PREFIX}{name}"] = np.asarray(values, float)
+    for name, values in impacts.joints.items():
+        tensors[f"{_JOINT_PREFIX}{name}"] = np.asarray(values, float)
     if impacts.theta is not None:
         tensors["theta"] = impacts.theta
     description = {"format": _FORMAT, "planar": impacts.planar, "source": impacts.source}
@@ -256,13 +259,31 @@ def _impacts_of_tensors(tensors: Mapping[str, np.ndarray], description: object) 
         is_table = is_table and theta.ndim == 2 and len(theta) == len(before)
     if not is_table:
         raise DataError("before, after and theta must be tables with one row per impact")
-    measured = [name for name in tensors if name.startswith(_KNOWN_PREFIX)]
-    known = {name.removeprefix(_KNOWN_PREFIX): tensors[name] for name in measured}
+    known = _named(tensors, _KNOWN_PREFIX)
+    joints = _named(tensors, _JOINT_PREFIX)
     source = str(description.get("source", "real"))
     bodies = _bodies_of(description, len(before))
     return Impacts(
-        description["planar"], before, after, theta, known, source, ends, bodies, striker_after
+        description["planar"],
+        before,
+        after,
+        theta,
+        known,
+        source,
+        ends,
+        bodies,
+        striker_after,
+        joints,
     )
+
+
+def _named(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The tensors whose names have a prefix, by the rest of the name."""
+    found = {}
+    for name, values in tensors.items():
+        if name.startswith(prefix):
+            found[name.removeprefix(prefix)] = values
+    return found
 
 
 def _bodies_of(description: Mapping[str, object], n: int) -> np.ndarray | None:
@@ -374,7 +395,7 @@ def _check_finite(impacts: Impacts) -> Impacts:
     finite = np.isfinite(impacts.before).all(1) & ~np.isinf(impacts.after).any(1)
     if impacts.striker_after is not None:
         finite &= ~np.isinf(impacts.striker_after).any(1)
-    for values in impacts.known.values():
+    for values in (*impacts.known.values(), *impacts.joints.values()):
         finite &= np.isfinite(values)
     if impacts.theta is not None:
         finite &= np.isfinite(impacts.theta).all(1)

@@ -195,9 +195,10 @@ def _check_shared_time(trial: str, logs: Sequence[Log]) -> list[Finding]:
     starts = []
     ends = []
     for log in logs:
-        if log.streams and all(len(stream.t) for stream in log.streams):
-            starts.append(min(stream.t[0] for stream in log.streams))
-            ends.append(max(stream.t[-1] for stream in log.streams))
+        times = [stream.t for stream in log.streams] + [t for t, _ in log.signals.values()]
+        if times and all(len(t) for t in times):
+            starts.append(min(t[0] for t in times))
+            ends.append(max(t[-1] for t in times))
     if starts and max(starts) > min(ends):
         message = "two loggers of the trial share no time; check their clocks and offsets"
         return [finding("clocks", "stop", message, trial=trial)]

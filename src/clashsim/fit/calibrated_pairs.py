@@ -65,9 +65,7 @@ class CalibratedPairs:
         Returns:
             The simulator; its learned pairs are in the order of `runs`.
         """
-        pairs = []
-        for run in self.runs.values():
-            pairs += _learned_pairs(run)
+        pairs = [_learned_pair(run) for run in self.runs.values()]
         defaults = {"theta": self._first.simulated_theta(), "slide_model": self._slide_model}
         hybrid = HybridSim(self.scene, pairs, **(defaults | options))
         taken = {param.target for param in self.scene.params}
@@ -78,13 +76,13 @@ class CalibratedPairs:
         return hybrid
 
 
-def _learned_pairs(run: CalibratedRun) -> list[LearnedPair]:
-    """A learned pair for each two geoms of the bodies of a run's pair."""
+def _learned_pair(run: CalibratedRun) -> LearnedPair:
+    """The pair of a run, which stands for all geoms of its two bodies."""
+    scene = run.scene
     known = run.calibration.scaling.median_extras()
-    return [
-        LearnedPair(struck, striker, run.calibration, run.scene, run.simulated_theta(), known)
-        for struck, striker in run.scene.strike_geoms
-    ]
+    return LearnedPair(
+        scene.struck, scene.striker, run.calibration, scene, run.simulated_theta(), known
+    )
 
 
 def _write_identified(model: mujoco.MjModel, run: CalibratedRun, taken: set[str]) -> None:

@@ -17,6 +17,7 @@ from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.files import write_atomic
 from clashsim.core.impacts import BODY_COLUMNS
 from clashsim.core.progress import Progress, quiet
+from clashsim.core.recorded_joints import with_postures
 from clashsim.core.scene import Scene
 from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.data.checks.findings import check_finding_names
@@ -215,6 +216,7 @@ def fit_recorded(
     """
     if config.ground_friction is not None:
         _check_ground_friction(compiled, recorded, config.ground_friction)
+    compiled = with_postures(compiled, recorded.impacts)
     check_conventions(recorded, compiled, accept=config.accept, name=name, notify=notify)
     data = split_impacts(
         recorded,

@@ -13,6 +13,7 @@ import numpy as np
 from clashsim.core.errors import DataError, ParamError, did_you_mean
 from clashsim.core.impacts import BODY_COLUMNS, Impacts
 from clashsim.core.progress import Progress, quiet
+from clashsim.core.recorded_joints import joint_columns, with_motion_from_joints
 from clashsim.core.scene import Scene, author_model
 from clashsim.data.folders import check_output_folder
 from clashsim.data.impact_files import read_impacts
@@ -189,8 +190,10 @@ def _recorded_pairs(
         note(sentence)
     scenes = [_scene_of(source, pair, config, planar=impacts.planar) for pair in named]
     _check_columns(impacts, scenes, config.known)
+    joints = {name for scene in scenes for name in joint_columns(scene)}
     for pair, scene in zip(named, scenes, strict=True):
         impacts = with_fixed_striker(impacts, scene, pair.rows)
+        impacts = _with_joints(impacts, scene, pair.rows, joints)
     usable = without_unusable(impacts, note)
     pairs = []
     for pair, scene in zip(named, scenes, strict=True):
@@ -254,6 +257,7 @@ def _scene_of(source: str, pair: NamedPair, config: CalibrationConfig, *, planar
 def _check_columns(impacts: Impacts, scenes: Sequence[Scene], known: Sequence[str]) -> None:
     """Raise a DataError for a column that no pair has a use for."""
     allowed = {*known, *(param.name for scene in scenes for param in scene.params)}
+    allowed.update(name for scene in scenes for name in joint_columns(scene))
     for name in impacts.known:
         if name not in allowed:
             raise DataError(
@@ -268,12 +272,25 @@ def _of_pair(
     assert usable.rows is not None
     kept = np.flatnonzero(np.isin(usable.rows, pair.rows))
     impacts = usable.impacts[kept]
-    names = {*known, *(param.name for param in scene.params)}
+    names = {*known, *(param.name for param in scene.params), *joint_columns(scene)}
     measured = {name: values for name, values in impacts.known.items() if name in names}
-    impacts = replace(impacts, known=measured, bodies=None)
+    impacts = with_motion_from_joints(replace(impacts, known=measured, bodies=None), scene)
     num_left_out = len(pair.rows) - len(kept)
     notes = {"num_left_out": num_left_out} if num_left_out else {}
     return RecordedImpacts(impacts, notes=notes, rows=usable.rows[kept])
+
+
+def _with_joints(impacts: Impacts, scene: Scene, rows: np.ndarray, joints: set[str]) -> Impacts:
+    """Fill in the motion of the bodies of one pair, in its rows, from recorded joints.
+
+    Cells of joints that carry neither body may be empty, so that these rows do not lack a number.
+    """
+    known = {name: values.copy() for name, values in impacts.known.items()}
+    for name in joints.difference(joint_columns(scene)) & known.keys():
+        known[name][rows] = np.nan_to_num(known[name][rows])
+    before = impacts.before.copy()
+    before[rows] = with_motion_from_joints(impacts[rows], scene).before
+    return replace(impacts, before=before, known=known)
 
 
 def _models(metrics: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

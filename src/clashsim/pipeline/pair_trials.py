@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from clashsim.core.contact_geometry import bring_into_contact, closing_speed
+from clashsim.core.recorded_joints import with_postures
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
 from clashsim.data.segmentation.result import Segmentation
@@ -38,6 +39,7 @@ class _PairImpacts:
         found = find_impacts(trials, scene)
         if not found.found:
             return _PairImpacts(scene, found, np.zeros(0))
+        scene = with_postures(scene, impacts_with_known(found, scene, (), trials))
         contact, moved = bring_into_contact(scene, found.impacts.before)
         meets = contact.touching & (closing_speed(moved, contact) > 0)
         return _PairImpacts(scene, found, np.where(meets, np.abs(contact.shift), np.inf))

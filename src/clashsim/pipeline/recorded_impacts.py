@@ -19,6 +19,7 @@ from clashsim.core.impacts import (
     listed_rows,
     striker_after_columns,
 )
+from clashsim.core.recorded_joints import joint_columns, with_motion_from_joints
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
 from clashsim.data.checks.findings import raise_if_serious
@@ -82,11 +83,7 @@ def read_recorded_impacts(
         The impacts; with their trials if they were found in trials.
     """
     if not holds_trials(path):
-        columns = [*(param.name for param in scene.params), *known]
-        impacts = read_impacts(path, known=columns, incomplete=True)
-        rows = rows_of_pair(impacts, scene)
-        impacts = with_fixed_striker(impacts_of_pair(impacts, scene), scene)
-        return without_unusable(impacts, notify, numbers=rows)
+        return read_table(path, scene, known, notify)
     trials = read_recording(path)
     segmentation = find_impacts(trials, scene)
     impacts = impacts_with_known(segmentation, scene, known, trials).checked()
@@ -99,6 +96,18 @@ def read_recorded_impacts(
     if trials.notes:
         notes["import"] = list(trials.notes)
     return RecordedImpacts(impacts, trials, segmentation.found, notes)
+
+
+def read_table(
+    path: Path, scene: Scene, known: Sequence[str], notify: Callable[[str], object]
+) -> RecordedImpacts:
+    """Read the impacts of a file; arguments as for `read_recorded_impacts`."""
+    params = [param.name for param in scene.params]
+    joints = [name for name in joint_columns(scene) if name not in (*params, *known)]
+    impacts = read_impacts(path, known=[*params, *known, *joints], incomplete=True)
+    rows = rows_of_pair(impacts, scene)
+    of_pair = with_motion_from_joints(impacts_of_pair(impacts, scene), scene)
+    return without_unusable(with_fixed_striker(of_pair, scene), notify, numbers=rows)
 
 
 def check_conventions(

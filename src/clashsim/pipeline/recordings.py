@@ -14,6 +14,12 @@ from clashsim.core.contact_frame import inertia
 from clashsim.core.errors import ClashError, DataError, SceneError, did_you_mean
 from clashsim.core.impacts import Impacts
 from clashsim.core.parsing import parse_json
+from clashsim.core.recorded_joints import (
+    angles_at,
+    joints_of,
+    scalar_signals,
+    with_poses_from_joints,
+)
 from clashsim.core.scene import Scene
 from clashsim.core.tensors import header_size, tensor_metadata
 from clashsim.core.trials import Trials
@@ -41,6 +47,7 @@ _DAMAGE = (
 # Notes of a segmentation with this text are about velocity changes too small or slow for an impact.
 _FAINT = "a change of velocity"
 _MAX_NOTES = 10  # notes on what was left out that are printed; more would fill a terminal
+_MAX_JOINTS = 8  # that a message lists
 # From least to most real. Impacts of several trials get the least real source among them, so that
 # one simulated trial is enough not to call all of them real.
 _SOURCES = ("simulated", "lab", "real")
@@ -156,14 +163,27 @@ def find_impacts(
         struck = struck or scene.struck_body.name
         if striker is None and not scene.striker_body.fixed:
             striker = scene.striker_body.name
+    if scene is not None:
+        trials = with_poses_from_joints(trials, scene, (struck, striker))
     for role, name in (("struck body", struck), ("striker", striker)):
         if name is not None and name not in trials.bodies:
             raise DataError(
-                f"the trials have no body {name!r} for the {role}; "
-                f"{did_you_mean(name, trials.bodies)} "
+                f"the trials have no body {name!r} for the {role}{_unmatched_joints(trials, scene)}"
+                f"; {did_you_mean(name, trials.bodies)} "
                 "(--struck and --striker name them, or the mapping at import)"
             )
     return segment(trials, struck=struck, striker=striker, scene=scene)
+
+
+def _unmatched_joints(trials: Trials, scene: Scene | None) -> str:
+    """A clause on joints whose angles would do, for trials with signals that are none of them."""
+    signals = list(dict.fromkeys(name for trial in trials for name in scalar_signals(trial)))
+    joints = [] if scene is None else joints_of(scene)
+    if not signals or not joints:
+        return ""
+    wanted = ", ".join(map(repr, joints[:_MAX_JOINTS]))
+    recorded = ", ".join(map(repr, signals[:_MAX_JOINTS]))
+    return f", nor angles of the joints {wanted} (recorded: {recorded})"
 
 
 def impacts_with_known(
@@ -194,7 +214,19 @@ def impacts_with_known(
     kept = {name: values for name, values in impacts.known.items() if name in kept_names}
     sources = {trial.source for trial in trials}
     source = next(source for source in _SOURCES if source in sources)
-    return replace(impacts, source=source, known=kept)
+    joints = _joints_at_impacts(segmentation, scene, trials)
+    return replace(impacts, source=source, known=kept, joints=joints)
+
+
+def _joints_at_impacts(
+    segmentation: Segmentation, scene: Scene, trials: Trials
+) -> dict[str, np.ndarray]:
+    """Coordinates (N,) of the joints at all impacts, of those that every trial has."""
+    by_name = {trial.name: trial for trial in trials}
+    found = [angles_at(by_name[impact.trial], scene, impact.time) for impact in segmentation.found]
+    shared = set.intersection(*map(set, found))
+    names = [name for name in joints_of(scene) if name in shared]
+    return {name: np.array([angles[name] for angles in found]) for name in names}
 
 
 def segmentation_summary(segmentation: Segmentation, trials: Trials) -> list[str]:

@@ -1,9 +1,13 @@
-"""Bags: the poses that robots publish, as one stream for each topic or each frame that moves."""
+"""Bags: what robots publish.
+
+Poses are one stream for each topic or each frame that moves; positions of joints are signals.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +23,14 @@ from clashsim.data.readers.bag_records import (
 )
 from clashsim.data.readers.convert import select_bodies
 from clashsim.data.readers.mapping import LoggerMapping
-from clashsim.data.readers.ros_messages import Pose, holds_poses, is_transform, poses_in
+from clashsim.data.readers.ros_messages import (
+    Pose,
+    holds_joints,
+    holds_motion,
+    is_transform,
+    joints_in,
+    poses_in,
+)
 from clashsim.data.readers.streams import Log, Stream
 
 MAX_POSES = 1 << 23  # of one recording: 10 hours at 200 Hz
@@ -40,17 +51,17 @@ class _TimedPose(NamedTuple):
 
 def read_bag(path: Path, logger: LoggerMapping) -> Log:
     """Read the bodies of a ROS 1 bag."""
-    return _collect(ros1_messages(path, holds_poses), logger)
+    return _collect(ros1_messages(path, holds_motion), logger)
 
 
 def read_db3(path: Path, logger: LoggerMapping) -> Log:
     """Read the bodies of a ROS 2 bag's SQLite file."""
-    return _collect(db3_messages(path, holds_poses), logger)
+    return _collect(db3_messages(path, holds_motion), logger)
 
 
 def read_mcap(path: Path, logger: LoggerMapping) -> Log:
     """Read the bodies of an MCAP file."""
-    return _collect(mcap_messages(path, holds_poses), logger)
+    return _collect(mcap_messages(path, holds_motion), logger)
 
 
 def read_bag_folder(path: Path, logger: LoggerMapping) -> Log:
@@ -77,17 +88,21 @@ def _last_number(part: Path) -> list[int]:
 
 def _messages_of_part(part: Path) -> Iterator[Message]:
     if part.suffix == ".db3":
-        return db3_messages(part, holds_poses)
-    return mcap_messages(part, holds_poses)
+        return db3_messages(part, holds_motion)
+    return mcap_messages(part, holds_motion)
 
 
 def _collect(messages: Iterable[Message], logger: LoggerMapping) -> Log:
-    """The bodies of a recording, by topic or by the frame that moves."""
-    streams = _streams(_poses_by_source(messages), logger)
+    """The bodies of a recording, by topic or by the frame that moves, and its joints by name."""
+    recording = _sorted_out(messages)
+    signals = _joint_signals(recording.joints, logger)
+    streams = _streams(recording.poses, logger)
     names = _short_names(streams)
     if not logger.bodies:
+        if not streams:
+            return Log((), signals)
         bodies = {name: streams[source] for source, name in names.items()}
-        return select_bodies(bodies, logger, length="m", up="z")
+        return replace(select_bodies(bodies, logger, length="m", up="z"), signals=signals)
     # A mapping may name a body by its topic or by the short name.
     bodies = streams | {name: streams[source] for source, name in names.items()}
     for body in logger.bodies:
@@ -96,29 +111,65 @@ def _collect(messages: Iterable[Message], logger: LoggerMapping) -> Log:
             raise DataError(
                 f"there is no topic or frame {body.source_name[:60]!r} with poses; {hint}"
             )
-    return select_bodies(bodies, logger, length="m", up="z")
+    return replace(select_bodies(bodies, logger, length="m", up="z"), signals=signals)
 
 
-def _poses_by_source(messages: Iterable[Message]) -> dict[str, list[_TimedPose]]:
-    """Poses by source: the moving coordinate frame where the message names it, else the topic."""
-    poses: dict[str, list[_TimedPose]] = {}
+class _Recording(NamedTuple):
+    """What the messages of a recording hold.
+
+    Attributes:
+        poses: By source: the moving coordinate frame where the message names it, else the topic.
+        joints: Times (s) and positions, by the name of the joint.
+    """
+
+    poses: dict[str, list[_TimedPose]]
+    joints: dict[str, list[tuple[float, float]]]
+
+
+def _sorted_out(messages: Iterable[Message]) -> _Recording:
+    """The poses and joints in messages."""
+    found = _Recording({}, {})
     count = 0
     for message in messages:
-        for pose in poses_in(message):
-            source = message.topic
-            if is_transform(message.kind) and pose.child:
-                source = pose.child.strip("/")
-            poses.setdefault(source, []).append(_TimedPose(message.time, pose))
-            count += 1
-            if count > MAX_POSES:
-                raise DataError(
-                    f"the recording holds more than {MAX_POSES} poses; cut it into trials"
-                )
-    if not poses:
+        if holds_joints(message.kind):
+            stamp, positions = joints_in(message)
+            for joint, position in positions.items():
+                found.joints.setdefault(joint, []).append((stamp or message.time, position))
+            count += len(positions)
+        else:
+            for pose in poses_in(message):
+                source = message.topic
+                if is_transform(message.kind) and pose.child:
+                    source = pose.child.strip("/")
+                found.poses.setdefault(source, []).append(_TimedPose(message.time, pose))
+                count += 1
+        if count > MAX_POSES:
+            raise DataError(f"the recording holds more than {MAX_POSES} poses; cut it into trials")
+    if not found.poses and not found.joints:
         raise DataError(
-            "the recording holds no poses (PoseStamped, TransformStamped, TFMessage or Odometry)"
+            "the recording holds no poses (PoseStamped, TransformStamped, TFMessage or Odometry) "
+            "and no joints (JointState)"
         )
-    return poses
+    return found
+
+
+def _joint_signals(
+    joints: Mapping[str, Sequence[tuple[float, float]]], logger: LoggerMapping
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Times (N,) and positions (N,) of joints, under the names that the mapping gives them.
+
+    Messages have radians and metres.
+    """
+    names = {joint: joint for joint in joints}
+    for name, source in {**logger.joints, **logger.slides}.items():
+        if source not in joints:
+            raise DataError(f"there is no joint {source[:60]!r}; {did_you_mean(source, joints)}")
+        names[source] = name
+    signals = {}
+    for joint, rows in joints.items():
+        table = np.array(rows)
+        signals[names[joint]] = (table[:, 0] + logger.offset, table[:, 1])
+    return signals
 
 
 def _streams(poses: Mapping[str, Sequence[_TimedPose]], logger: LoggerMapping) -> dict[str, Stream]:

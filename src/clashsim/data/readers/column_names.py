@@ -1,4 +1,4 @@
-"""Finds bodies and units by the names of columns: their positions, quaternions and angles."""
+"""Finds bodies, joints and units by the names of columns."""
 
 from __future__ import annotations
 
@@ -42,6 +42,19 @@ _QUATERNION_WORDS = (
 )
 _YAW_WORDS = ("yaw", "theta", "heading", "angle", "phi", "psi")
 _EULER_WORDS = (("roll", "pitch", "yaw"), ("rx", "ry", "rz"))
+# Words that mean a joint, in names such as `joint_3` or `left_elbow`.
+_JOINT_WORDS = {"joint", "joints", "jnt", "qpos", "hinge", "revolute", "prismatic"}
+_JOINT_WORDS |= {"shoulder", "elbow", "wrist", "waist", "forearm", "hip", "knee", "ankle"}
+# Letters of joints that are only numbered, as in `q1` or `A3`, and of those with a name: `q_elbow`.
+_JOINT_LETTERS = {"q", "j", "a", "axis"}
+# What may be known of a joint besides its angle.
+_OTHER_QUANTITIES = {
+    *("v", "vel", "velocity", "velocities", "speed", "dq", "qd", "qvel", "acc", "acceleration"),
+    *("torque", "torques", "tau", "effort", "current", "force", "temperature", "temp", "voltage"),
+    *("cmd", "command", "commanded", "desired", "target", "ref", "reference", "setpoint", "error"),
+}
+_LENGTH_UNITS = ("mm", "cm", "m")
+_UNIT_LENGTH = 1e-2  # deviation from 1 of the length of what is taken for a quaternion
 
 
 def words_of(name: str) -> list[str]:
@@ -101,6 +114,57 @@ def find_bodies(columns: Columns, fallback: str) -> list[BodyMapping]:
             continue
         bodies.append(_make_body(stem or fallback, position, parts, columns))
     return bodies
+
+
+class JointColumns(NamedTuple):
+    """References to columns by the name of the joint.
+
+    Attributes:
+        joints: Of angles.
+        slides: Of lengths.
+    """
+
+    joints: dict[str, str]
+    slides: dict[str, str]
+
+
+def find_joints(columns: Columns) -> JointColumns:
+    """Find columns that look like the angle, or the way, of a joint.
+
+    Columns of vectors are the joints of an arm in order: joint1, joint2, ...
+
+    Args:
+        columns: Columns by name, without those of bodies.
+    """
+    found = JointColumns({}, {})
+    for name, values in columns.items():
+        bare = _UNIT_SUFFIX.sub("", name) if len(name) > 2 else name
+        if not _means_joint(words_of(bare)):
+            continue
+        kind = found.slides if unit_in_name(name, _LENGTH_UNITS) else found.joints
+        if values.ndim == 1:
+            kind[bare] = name
+        elif not _are_quaternions(values):
+            kind.update({f"joint{i + 1}": f"{name}[{i}]" for i in range(values.shape[1])})
+    return found
+
+
+def _means_joint(words: Sequence[str]) -> bool:
+    """Whether the words of a name mean the coordinate of a joint."""
+    if not words or _OTHER_QUANTITIES.intersection(words):
+        return False
+    bare = [word.rstrip("0123456789") for word in words]
+    if _JOINT_WORDS.intersection(bare):
+        return True
+    is_numbered = words[0] != bare[0] or (len(words) > 1 and words[1].isdigit())
+    return bare[0] in _JOINT_LETTERS and (is_numbered or bare[0] == "q")
+
+
+def _are_quaternions(values: np.ndarray) -> bool:
+    """Whether vectors (N, k) have four numbers and length 1."""
+    if values.shape[1] != 4:
+        return False
+    return bool(np.nanmedian(np.abs(np.linalg.norm(values, axis=1) - 1)) < _UNIT_LENGTH)
 
 
 def _vector_part(words: Sequence[str], values: np.ndarray) -> _Part | None:

@@ -92,13 +92,16 @@ def log_from_columns(
     Returns:
         The log, in SI units with z up.
     """
-    if not logger.bodies:
-        raise DataError("the mapping names no body ([[logs.bodies]]), so there is nothing to read")
+    if not (logger.bodies or logger.joints or logger.slides):
+        raise DataError(
+            "the mapping names no body ([[logs.bodies]]) and no joints, so there is nothing to read"
+        )
     poses = {}
     angles = {}
     for body in logger.bodies:
         poses[body.name], angles[body.name] = _pose(columns, body, logger)
-    t = _times(columns, logger, rows=len(next(iter(poses.values()))))
+    joints = _joints(columns, logger)
+    t = _times(columns, logger, rows=len(next(iter([*poses.values(), *joints.values()]))))
     other_lengths = sorted({str(len(pose)) for pose in poses.values()} - {str(len(t))})
     if other_lengths:
         raise DataError(f"the time has {len(t)} rows, but a body has {', '.join(other_lengths)}")
@@ -115,6 +118,10 @@ def log_from_columns(
     signals = {}
     for name, reference in logger.signals.items():
         signals[name] = (t, _signal(columns, name, reference, rows=len(t)))
+    for name, values in joints.items():
+        if len(values) != len(t):
+            raise DataError(f"joint {name!r} has {len(values)} rows, where the time has {len(t)}")
+        signals[name] = (t, values)
     fields = header or {}
     known = {}
     for name, reference in logger.header.items():
@@ -124,6 +131,18 @@ def log_from_columns(
         time = float(pick_columns(fields, [reference], 1)[0, 0])
         moments[name] = time * logger.unit("time", "s") + logger.offset
     return Log(tuple(streams), signals, known, moments)
+
+
+def _joints(columns: Columns, logger: LoggerMapping) -> dict[str, np.ndarray]:
+    """Coordinates (N,) of joints by name, rad or m."""
+    found = {}
+    for references, factor in (
+        (logger.joints, logger.unit("angle", "rad")),
+        (logger.slides, logger.unit("length", "m")),
+    ):
+        for name, reference in references.items():
+            found[name] = pick_columns(columns, [reference], 1)[:, 0] * factor
+    return found
 
 
 def _times(columns: Columns, logger: LoggerMapping, *, rows: int) -> np.ndarray:

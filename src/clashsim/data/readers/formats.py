@@ -75,10 +75,11 @@ def read_log(path: Path, logger: LoggerMapping) -> Log:
         reader = _motion_capture_reader(path)
         if reader is not None:
             return reader(path, logger)
-    if not any(body.position for body in logger.bodies):
+    has_position = any(body.position for body in logger.bodies)
+    if not (has_position or logger.joints or logger.slides):
         raise DataError(
             "a table of numbers needs a mapping that says which columns are the position of"
-            " which body (or a guess)"
+            " which body, or the angles of which joints (or a guess)"
         )
     wanted = _referenced_columns(logger)
     columns, fields = read_columns(path, wanted=wanted, header_lines=logger.header_lines)
@@ -90,7 +91,8 @@ def _referenced_columns(logger: LoggerMapping) -> list[str]:
     references: list[str] = []
     for body in logger.bodies:
         references += [*body.position, *body.quaternion, *body.euler, body.yaw]
-    references += [*logger.signals.values(), logger.time]
+    references += [*logger.signals.values(), *logger.joints.values(), *logger.slides.values()]
+    references.append(logger.time)
     return [reference for reference in references if reference]
 
 

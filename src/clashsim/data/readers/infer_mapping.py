@@ -13,12 +13,14 @@ import numpy as np
 from clashsim.core.errors import DataError
 from clashsim.data.checks.motion_axes import MIN_FRAMES, find_free_fall, find_slide_axis
 from clashsim.data.readers.column_names import (
+    JointColumns,
     find_bodies,
+    find_joints,
     scalar_first_evidence,
     unit_in_name,
     words_of,
 )
-from clashsim.data.readers.convert import log_from_columns
+from clashsim.data.readers.convert import column_of, log_from_columns
 from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, LogMapping
 from clashsim.data.readers.streams import Columns
 from clashsim.data.readers.tables import cells_of, lines_of
@@ -232,16 +234,23 @@ def _guess_logger(head: TableHead, fallback: str, rate: float) -> LoggerMapping:
         name: values for name, values in columns.items() if name != time and len(values) == rows
     }
     bodies = find_bodies(others, fallback)
-    if not bodies:
+    of_bodies = {name for body in bodies for name in _columns_of(body)}
+    found = find_joints({name: others[name] for name in others if name not in of_bodies})
+    if not (bodies or found.joints or found.slides):
         names = ", ".join(list(columns)[:12])
-        raise DataError(f"no columns look like a position (x, y, z); the columns are {names}")
+        raise DataError(
+            "no columns look like a position (x, y, z) or like joints (joint1, q1, elbow); "
+            f"the columns are {names}"
+        )
     units = {"time": _time_unit(time, columns[time])} if has_times else {}
     header, moments = _header_fields(head.fields, columns[time] if time else None)
     return LoggerMapping(
         tuple(bodies),
         time=time,
         rate=0.0 if has_times else rate,
-        units=units | _length_and_angle_units(bodies, columns),
+        joints=found.joints,
+        slides=found.slides,
+        units=units | _length_and_angle_units(bodies, found, columns),
         header_lines=head.header_lines,
         header=header,
         moments=moments,
@@ -290,20 +299,32 @@ def _time_unit(name: str, values: np.ndarray) -> str:
     return "s"
 
 
-def _length_and_angle_units(bodies: Sequence[BodyMapping], columns: Columns) -> dict[str, str]:
+def _columns_of(body: BodyMapping) -> list[str]:
+    """Names of the columns of a body."""
+    return [*body.position, *body.quaternion, *body.euler, body.yaw]
+
+
+def _length_and_angle_units(
+    bodies: Sequence[BodyMapping], found: JointColumns, columns: Columns
+) -> dict[str, str]:
     """Units of lengths and angles, by the names of columns, else by the size of the numbers."""
-    positions = np.concatenate(
-        [np.column_stack([columns[name] for name in body.position]) for body in bodies], 1
-    )
-    length = unit_in_name(bodies[0].position[0], ("mm", "cm", "m"))
-    if not length:
-        usual_size = float(np.nanmedian(np.abs(positions).max(1)))
-        length = "mm" if usual_size > _MAX_METRES else "m"
-    units = {"length": length}
+    lengths = [name for body in bodies for name in body.position] + list(found.slides.values())
+    units = {}
+    if lengths:
+        length = unit_in_name(lengths[0], ("mm", "cm", "m"))
+        if not length:
+            ways = [np.atleast_2d(columns[name].T).T for name in lengths]
+            usual_size = float(np.nanmedian(np.abs(np.concatenate(ways, 1)).max(1)))
+            length = "mm" if usual_size > _MAX_METRES else "m"
+        units["length"] = length
     angles = [name for body in bodies for name in (*body.euler, body.yaw) if name]
+    angles += list(found.joints.values())
     if angles:
-        named = unit_in_name(angles[0], ("deg", "degrees", "rad"))
-        largest = max(float(np.nanmax(np.abs(columns[name]), initial=0)) for name in angles)
+        named = unit_in_name(angles[0].split("[")[0], ("deg", "degrees", "rad"))
+        largest = 0.0
+        for name in angles:
+            values = columns[column_of(name, columns)]
+            largest = max(largest, float(np.nanmax(np.abs(values), initial=0)))
         likely = "deg" if largest > _MAX_RADIANS else "rad"
         units["angle"] = named[:3] or likely  # "degrees" becomes "deg"
     return units

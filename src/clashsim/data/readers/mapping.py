@@ -77,6 +77,8 @@ class LoggerMapping:
         header: Numbers taken from those lines: names in the file by name in the trial.
         moments: Times of events on the logger's clock, taken from those lines in the same way.
         signals: Further columns by name in the trial.
+        joints: Columns of joint angles, in the unit of angles, by the joint's name in the scene.
+        slides: Columns of joints that slide, in the unit of lengths, likewise.
         units: Units by kind: time, length and angle.
         up: The axis of the file that points up.
         flip: Axes whose positions are written with the wrong sign.
@@ -91,6 +93,8 @@ class LoggerMapping:
     header: Mapping[str, str] = field(default_factory=dict)
     moments: Mapping[str, str] = field(default_factory=dict)
     signals: Mapping[str, str] = field(default_factory=dict)
+    joints: Mapping[str, str] = field(default_factory=dict)
+    slides: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
     up: str = ""
     flip: tuple[str, ...] = ()
@@ -174,6 +178,12 @@ def _check_logger(logger: LoggerMapping) -> None:
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None:
         raise DataError(f"two bodies of one log are both called {duplicate!r}")
+    signals = [*logger.signals, *logger.joints, *logger.slides]
+    duplicate = next((name for name in signals if signals.count(name) > 1), None)
+    if duplicate is not None:
+        raise DataError(
+            f"{duplicate!r} is in two of signals, joints and slides: name it in one of them"
+        )
     for body in logger.bodies:
         _check_body(body)
 

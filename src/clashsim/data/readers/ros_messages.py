@@ -1,4 +1,6 @@
-"""Poses in robots' messages: PoseStamped, TransformStamped, TFMessage and Odometry.
+"""Poses and joints in robots' messages.
+
+Poses are in PoseStamped, TransformStamped, TFMessage and Odometry, joints in JointState.
 
 The messages may be coded as ROS 1 or ROS 2 does, or as JSON.
 """
@@ -35,6 +37,8 @@ _JSON_TYPES = ("PoseInFrame", "FrameTransform", "PosesInFrame", "FrameTransforms
 _TRANSFORM_TYPES = (*_TRANSFORM_LISTS, "TransformStamped", "FrameTransform", "FrameTransforms")
 _MAX_NAME_BYTES = 4096  # of a frame
 _MAX_TRANSFORMS = 10_000  # in one message
+_JOINT_STATE = "JointState"
+_MAX_JOINTS = 1000  # in one message
 _DAMAGE_ERRORS = (
     struct.error,
     UnicodeDecodeError,
@@ -63,9 +67,26 @@ class Pose(NamedTuple):
     values: tuple[float, ...]
 
 
-def holds_poses(kind: str) -> bool:
-    """Whether messages of a type (`kind`) hold poses that this module can read."""
-    return _type_name(kind) in (*_LAYOUTS, *_JSON_TYPES, *_TRANSFORM_LISTS)
+class JointPositions(NamedTuple):
+    """Positions of joints.
+
+    Attributes:
+        stamp: Time in the message, s; 0 where it has none.
+        positions: rad or m, by the name of the joint.
+    """
+
+    stamp: float
+    positions: dict[str, float]
+
+
+def holds_motion(kind: str) -> bool:
+    """Whether messages of a type (`kind`) hold poses or joints that this module can read."""
+    return holds_joints(kind) or _type_name(kind) in (*_LAYOUTS, *_JSON_TYPES, *_TRANSFORM_LISTS)
+
+
+def holds_joints(kind: str) -> bool:
+    """Whether messages of a type hold the positions of joints."""
+    return _type_name(kind) == _JOINT_STATE
 
 
 def is_transform(kind: str) -> bool:
@@ -88,13 +109,39 @@ def poses_in(message: Message) -> list[Pose]:
         raise DataError(f"a message on {message.topic!r} is cut off or damaged") from None
 
 
-def _poses_in_bytes(message: Message) -> list[Pose]:
-    """The poses of a message that is coded as ROS 1 or CDR."""
+def joints_in(message: Message) -> JointPositions:
+    """The positions of joints in one message (JointState)."""
+    try:
+        if message.coding == "json":
+            raw = json.loads(message.data)
+            names = [str(name) for name in raw["name"]]
+            positions = [float(value) for value in raw["position"]]
+            stamp = _stamp_in_json(raw["header"].get("stamp", {}))
+        else:
+            fields = _fields_of(message)
+            stamp = fields.read_stamp()
+            fields.read_text()  # the coordinate frame, which means nothing here
+            names = fields.read_texts(_MAX_JOINTS)
+            positions = list(fields.read_doubles(fields.read_integer()))
+    except _DAMAGE_ERRORS:
+        raise DataError(f"a message on {message.topic!r} is cut off or damaged") from None
+    if len(positions) != len(names):
+        positions = []  # a message with velocities or efforts only
+    return JointPositions(stamp, dict(zip(names, positions, strict=False)))
+
+
+def _fields_of(message: Message) -> _FieldReader:
+    """A reader of a message that is coded as ROS 1 or CDR."""
     if message.coding not in ("cdr", "ros1"):
         coding = message.coding[:20]
         raise DataError(f"topic {message.topic!r} is coded as {coding!r}; choices: cdr, ros1, json")
+    return _FieldReader(message.data, is_cdr=message.coding == "cdr")
+
+
+def _poses_in_bytes(message: Message) -> list[Pose]:
+    """The poses of a message that is coded as ROS 1 or CDR."""
     name = _type_name(message.kind)
-    fields = _FieldReader(message.data, is_cdr=message.coding == "cdr")
+    fields = _fields_of(message)
     if name in _TRANSFORM_LISTS:
         count = fields.read_integer()
         if count > _MAX_TRANSFORMS:
@@ -160,6 +207,13 @@ class _FieldReader:
         self._position = end
         return raw.rstrip(b"\0").decode()
 
+    def read_texts(self, most: int) -> list[str]:
+        """A list of texts, of which there may not be more than a number."""
+        count = self.read_integer()
+        if count > most:
+            raise ValueError
+        return [self.read_text() for _ in range(count)]
+
     def read_doubles(self, count: int) -> tuple[float, ...]:
         """Floating-point numbers of 64 bits."""
         self._align(8)
@@ -176,9 +230,7 @@ def _poses_in_json(raw: Any) -> Iterator[Pose]:
     """Poses of a JSON message with the fields of ROS or of Foxglove."""
     for item in raw.get("transforms", [raw]):
         header = item.get("header", item)
-        time = header.get("stamp", item.get("timestamp", {}))
-        nanoseconds = time.get("nanosec", time.get("nsec", 0))
-        stamp = float(time.get("sec", 0)) + 1e-9 * float(nanoseconds)
+        stamp = _stamp_in_json(header.get("stamp", item.get("timestamp", {})))
         pose = item.get("pose", item.get("transform", item))
         pose = pose.get("pose", pose)  # with a covariance beside it
         position = pose.get("position", pose.get("translation"))
@@ -190,3 +242,9 @@ def _poses_in_json(raw: Any) -> Iterator[Pose]:
             child=str(item.get("child_frame_id", "")),
             values=tuple(float(value) for value in values),
         )
+
+
+def _stamp_in_json(time: Any) -> float:
+    """A time of a JSON message, s."""
+    nanoseconds = time.get("nanosec", time.get("nsec", 0))
+    return float(time.get("sec", 0)) + 1e-9 * float(nanoseconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mujoco
@@ -11,7 +12,7 @@ from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.errors import SceneError
 from clashsim.core.mobility import Mobility
 from clashsim.sim.hybrid.guards import ContactMechanics
-from clashsim.sim.hybrid.pairs import MEMORY_PER_PAIR, LearnedPair
+from clashsim.sim.hybrid.pairs import MEMORY_PER_PAIR, LearnedPair, WatchedGeoms
 from clashsim.sim.mujoco.impacts import joint_damping
 
 # m: surfaces at this distance are taken to touch; at zero their nearest points give no normal.
@@ -78,7 +79,6 @@ class CompiledPair:
     Attributes:
         pair: The pair as the user gave it.
         scene: The scene in which its model was learned.
-        found_sensor: Index in sensordata of the number of contacts between the two geoms.
         phase: Index in userdata of the number that is 1 while MuJoCo resolves a collision of the
             pair, -1 once it has, and 0 otherwise (see `clashsim.sim.hybrid.stepping`).
         since: Index in userdata of the time (s) since the last collision ended, 0 for none.
@@ -91,36 +91,44 @@ class CompiledPair:
     """
 
     def __init__(
-        self, model: mujoco.MjModel, pair: LearnedPair, name: str, *, index: int, memory: int
+        self,
+        model: mujoco.MjModel,
+        pair: LearnedPair,
+        watched: Sequence[WatchedGeoms],
+        *,
+        index: int,
+        memory: int,
     ) -> None:
         """Find the pair in a compiled model.
 
         Args:
             model: Compiled from the spec of `add_learned_pairs`.
             pair: The learned pair.
-            name: Of its `<pair>` element.
+            watched: The geoms of its bodies that may collide.
             index: Of the pair among all learned pairs.
             memory: Index in userdata at which the memory of all learned pairs begins.
         """
         self.pair = pair
         self.scene = pair.scene
-        self._pair_row = int(model.pair(name).id)
-        self._margin = float(model.pair_margin[self._pair_row])
-        self._gap = float(model.pair_gap[self._pair_row])
-        self.found_sensor = int(model.sensor(f"clashsim/found/{index}").adr[0])
-        self._all_sensor = _sensor_address(model, f"clashsim/all/{index}")
-        self._ground_sensor = _sensor_address(model, f"clashsim/ground/{index}")
+        self._pair_rows = np.array([int(model.pair(part.pair).id) for part in watched])
+        self._margin = model.pair_margin[self._pair_rows].copy()
+        self._gap = model.pair_gap[self._pair_rows].copy()
+        self._found = np.array([int(model.sensor(part.sensor).adr[0]) for part in watched])
+        self._all = _sensor_addresses(model, f"clashsim/all/{index}")
+        self._ground = _sensor_addresses(model, f"clashsim/ground/{index}")
         # In userdata, so that they travel with the state.
         self.phase = memory + MEMORY_PER_PAIR * index
         self.since = self.phase + 1
-        self._geoms = int(model.geom(pair.struck).id), int(model.geom(pair.striker).id)
+        self._geoms = [
+            (int(model.geom(part.struck).id), int(model.geom(part.striker).id)) for part in watched
+        ]
         self.struck = Mobility.of(model, pair.struck)
         if self.struck.fixed:
             raise SceneError(
                 f"the struck geom {pair.struck!r} is fixed to the world; "
                 "name the moving geom as struck"
             )
-        self._striker = int(model.body_weldid[int(model.geom_bodyid[self._geoms[1]])])  # body
+        self._striker = int(model.body_weldid[int(model.geom_bodyid[self._geoms[0][1]])])  # body
         striker = Mobility.of(model, pair.striker)
         # Joints of an arm have little inertia beside what their servos and dampers add to it during
         # a contact.
@@ -143,8 +151,12 @@ class CompiledPair:
             margin: (..., npair), of contact pairs, written to.
             gap: (..., npair), of contact pairs, written to.
         """
-        margin[..., self._pair_row] = self._margin if by_mujoco else _EXCLUDED_MARGIN
-        gap[..., self._pair_row] = self._gap if by_mujoco else _EXCLUDED_GAP
+        margin[..., self._pair_rows] = self._margin if by_mujoco else _EXCLUDED_MARGIN
+        gap[..., self._pair_rows] = self._gap if by_mujoco else _EXCLUDED_GAP
+
+    def touches(self, sensors: np.ndarray) -> np.ndarray:
+        """Whether any geoms of the two bodies touch, (n,), from sensors (n, nsensordata)."""
+        return np.greater(sensors[:, self._found], 0).any(axis=1)
 
     def touches_only_ground(self, sensors: np.ndarray) -> np.ndarray:
         """Whether struck bodies (n,) touch nothing but the ground and their striker.
@@ -152,25 +164,45 @@ class CompiledPair:
         Args:
             sensors: (n, nsensordata).
         """
-        if self._all_sensor is None or self._ground_sensor is None:
+        if len(self._all) == 0:
             return np.zeros(len(sensors), bool)
-        expected = sensors[:, self._ground_sensor] + sensors[:, self.found_sensor]
-        return sensors[:, self._all_sensor] <= expected
+        expected = sensors[:, self._ground].sum(1) + sensors[:, self._found].sum(1)
+        return np.less_equal(sensors[:, self._all].sum(1), expected)
 
     def distance(
         self, model: mujoco.MjModel, data: mujoco.MjData, nearest_points: np.ndarray | None = None
     ) -> float:
-        """Compute the signed distance (m) of the two geoms at the poses of `data`.
+        """Compute the signed distance (m) of the two bodies at the poses of `data`.
 
         Args:
             model: The compiled model.
             data: After `mj_kinematics`.
-            nearest_points: (6,), written to: nearest points of the struck and the striking geom,
-                m, world axes.
+            nearest_points: (6,), written to: nearest points of the struck body and the striker, m,
+                world axes.
         """
-        return float(
-            mujoco.mj_geomDistance(model, data, *self._geoms, _SEARCH_DISTANCE, nearest_points)
-        )
+        nearest = np.inf
+        points = np.zeros(6)
+        for struck, striker in self._geoms:
+            if len(self._geoms) > 1 and self._surely_beyond(model, data, struck, striker, nearest):
+                continue
+            distance = mujoco.mj_geomDistance(
+                model, data, struck, striker, _SEARCH_DISTANCE, points
+            )
+            if distance < nearest:
+                nearest = float(distance)
+                if nearest_points is not None:
+                    nearest_points[:] = points
+        return nearest
+
+    def _surely_beyond(
+        self, model: mujoco.MjModel, data: mujoco.MjData, a: int, b: int, distance: float
+    ) -> bool:
+        """Whether two geoms are farther apart than a distance (m), by their bounding spheres."""
+        radii = model.geom_rbound[[a, b]]
+        if not radii.all():  # a plane has no end
+            return False
+        between = np.linalg.norm(data.geom_xpos[a] - data.geom_xpos[b])
+        return bool(between - radii.sum() > distance)
 
     def contact_state(self, model: mujoco.MjModel, data: mujoco.MjData) -> ContactState | None:
         """The pair at the qpos and qvel of `data`; None where no contact normal can be found."""
@@ -284,7 +316,7 @@ class CompiledPair:
 
     def _contact_duration(self, model: mujoco.MjModel) -> float:
         """Duration (s) of a contact of the pair: half a period of its spring (MuJoCo's solref)."""
-        first, second = map(float, model.pair_solref[self._pair_row])
+        first, second = map(float, model.pair_solref[self._pair_rows[0]])
         if first < 0:  # -stiffness, -damping
             return np.pi / np.sqrt(-first)
         return np.pi * first * second  # time constant and damping ratio
@@ -318,8 +350,9 @@ class CompiledPair:
         return np.array([axis_x @ position, axis_y @ position, yaw])
 
 
-def _sensor_address(model: mujoco.MjModel, name: str) -> int | None:
-    """Index of a sensor's first value in sensordata, None where there is no such sensor."""
-    if mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name) < 0:
-        return None
-    return int(model.sensor(name).adr[0])
+def _sensor_addresses(model: mujoco.MjModel, name: str) -> np.ndarray:
+    """Indices in sensordata of the first values of sensors NAME/0, NAME/1 and so on."""
+    found: list[int] = []
+    while mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, f"{name}/{len(found)}") >= 0:
+        found.append(int(model.sensor(f"{name}/{len(found)}").adr[0]))
+    return np.array(found, int)

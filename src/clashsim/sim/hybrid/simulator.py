@@ -102,7 +102,7 @@ class HybridSim:
         else:
             pairs = (LearnedPair(scene.struck, scene.striker, impact_model, scene),)
             use_model_theta = theta is None
-        spec, names = add_learned_pairs(scene, pairs, sense_ground=slide_model is not None)
+        spec, watched = add_learned_pairs(scene, pairs, sense_ground=slide_model is not None)
         self.model = spec.compile()
         self._slots = tuple(
             None if slot is None else locate_param(self.model, param.target)
@@ -125,8 +125,8 @@ class HybridSim:
             self.model.opt.timestep = timestep
         memory_start = self.model.nuserdata - MEMORY_PER_PAIR * len(pairs)
         self.pairs = [
-            CompiledPair(self.model, pair, name, index=i, memory=memory_start)
-            for i, (pair, name) in enumerate(zip(pairs, names, strict=True))
+            CompiledPair(self.model, pair, geoms, index=i, memory=memory_start)
+            for i, (pair, geoms) in enumerate(zip(pairs, watched, strict=True))
         ]
         for pair in self.pairs:
             pair.set_owner(False, self.model.pair_margin, self.model.pair_gap)

@@ -96,10 +96,9 @@ class HybridStepper:
         self.config = config
         self.stats = CollisionStats()
         self._scratch = mujoco.MjData(model)
-        # Of every pair: indices in userdata, and in sensordata.
+        # Of every pair: indices in userdata.
         self._phase = np.array([pair.phase for pair in self.pairs])
         self._since = np.array([pair.since for pair in self.pairs])
-        self._found = np.array([pair.found_sensor for pair in self.pairs])
         # MuJoCo's integrators but RK4 move bodies by the velocity at the end of a step.
         self._euler = int(model.opt.integrator) != int(mujoco.mjtIntegrator.mjINT_RK4)
 
@@ -129,7 +128,8 @@ class HybridStepper:
                 duration=duration,
             )
             sims.advance(active)
-            touching = sims.sensors[active][:, self._found] > 0
+            sensors = sims.sensors[active]
+            touching = np.stack([pair.touches(sensors) for pair in self.pairs], axis=1)
             self._release(sims, active, by_mujoco & ~touching)
             fraction = np.ones(len(active))
             collisions = self._first_collisions(sims, active, start, touched=touching & ~by_mujoco)
