@@ -15,7 +15,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import DataError
-from clashsim.core.mobility import Mobility
+from clashsim.core.mobility import Mobility, bounding_radius
 from clashsim.core.outline import surface_points
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.scene import Scene
@@ -37,7 +37,7 @@ from clashsim.plan.launch import (
 from clashsim.plan.rest_planner import RestPlan, RestPlannerConfig, plan_rest, units_of
 from clashsim.plan.rest_target import RestTarget
 from clashsim.report.launch_picture import LaunchPicture, draw_launch
-from clashsim.sim.hybrid.settling import bounding_radius
+from clashsim.sim.hybrid.config import HybridConfig
 from clashsim.sim.hybrid.simulator import HybridSim
 
 PLAN_FILE = "plan.json"
@@ -45,6 +45,7 @@ PICTURE_FILE = "plan.png"
 PATH_FILE = "path.csv"
 _PATH_COLUMNS = ("t", "x", "y", "z", "qw", "qx", "qy", "qz")
 _TIMESTEP = 0.002  # s, at least; learned collisions need no short one
+_STEP_OF_CONTACT = 0.1  # timestep of MuJoCo's own collisions, as a share of their duration
 _LONGEST = 4.0  # s, of a simulation
 _FAR = 50.0  # m, where the striker is put while the body comes to lie
 _SIDEWAYS = 0.6  # rad: launches go this far to either side of the target by default
@@ -136,10 +137,7 @@ def plan_launch(
     check_can_be_launched(scene)
     reference = tuple(map(float, scene.struck_body.rotation.ravel()))
     target = replace(target, reference=reference)
-    judge = _hybrid(calibrated)
-    quick = _hybrid(
-        replace(calibrated, calibration=calibrated.calibration.most_probable)
-    )  # several times as fast
+    quick, judge = quick_hybrid(calibrated)
     launch = launch_of(scene, target, limits, simulator=quick)
     found = plan_rest(
         launch,
@@ -154,6 +152,17 @@ def plan_launch(
         conform(calibrated.metrics, Metrics, "metrics")
         against = caution(calibrated.metrics)
     return _result(found.by_unreliable_model(against), scene, launch, judge)
+
+
+def quick_hybrid(run: CalibratedRun) -> tuple[HybridSim, HybridSim]:
+    """Simulators of a run for many rollouts.
+
+    Returns:
+        One with the most probable model, which is several times as fast, and one with all that the
+        run knows of its uncertainty.
+    """
+    most_probable = replace(run, calibration=run.calibration.most_probable)
+    return _hybrid(most_probable), _hybrid(run)
 
 
 def launch_of(
@@ -173,7 +182,7 @@ def launch_of(
             raise DataError(
                 "a throw starts where the body is let go: give --launch.release, not --start"
             )
-        return _throw(scene, target, limits)
+        return throw_of(scene, target, limits)
     if limits.release is not None:
         raise DataError(
             "a body that is struck lies on the ground: give --start, not --launch.release"
@@ -240,12 +249,16 @@ def launch_to_dict(result: LaunchResult) -> dict[str, Any]:
 
 
 def _hybrid(run: CalibratedRun) -> HybridSim:
-    """The simulator of a run with a step that is long enough to be quick."""
+    """The simulator of a run, with timesteps that are long enough to be quick."""
     author = float(run.scene.base.opt.timestep)
-    return run.hybrid(timestep=max(author, _TIMESTEP))
+    timestep = max(author, _TIMESTEP)
+    simulator = run.hybrid(timestep=timestep)
+    shortest = min(pair.contact_duration(simulator.model) for pair in simulator.pairs)
+    fine_timestep = float(np.clip(_STEP_OF_CONTACT * shortest, author, timestep))
+    return run.hybrid(timestep=timestep, config=HybridConfig(fine_timestep=fine_timestep))
 
 
-def _throw(scene: Scene, target: RestTarget, limits: LaunchLimits) -> Throw:
+def throw_of(scene: Scene, target: RestTarget, limits: LaunchLimits) -> Throw:
     """Throws of the body from the place where it is let go."""
     reference = scene.struck_body.position
     release = np.array(reference if limits.release is None else limits.release, float)

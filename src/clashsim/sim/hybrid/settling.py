@@ -8,12 +8,12 @@ from typing import NamedTuple
 import mujoco
 import numpy as np
 
-from clashsim.core.mobility import Mobility
+from clashsim.core.mobility import Mobility, bounding_radius
 from clashsim.sim.hybrid.simulation_rows import SimulationRows
 
 # m/s: a body all of whose points are slower lies still, if it goes on like that for `_STILL_FOR`.
-_STILL_SPEED = 0.02
-_STILL_FOR = 0.05  # s, in which a body at the top of its flight would reach 0.5 m/s
+_STILL_SPEED = 0.03
+_STILL_FOR = 0.04  # s, in which a body at the top of its flight would reach 0.4 m/s
 
 
 class Settled(NamedTuple):
@@ -94,14 +94,3 @@ class OutcomeNoise:
         self._count[rows] += 1
         usable = np.where(np.isfinite(std), std, 0.0)
         return usable * self.normal[rows, number]
-
-
-def bounding_radius(model: mujoco.MjModel, body: int) -> float:
-    """Radius (m) of a sphere about the origin of a body that contains its geoms."""
-    radius = 0.0
-    for geom in range(model.ngeom):
-        if int(model.body_weldid[model.geom_bodyid[geom]]) != body:
-            continue
-        centre = model.geom_pos[geom]
-        radius = max(radius, float(np.linalg.norm(centre) + model.geom_rbound[geom]))
-    return radius

@@ -137,7 +137,9 @@ class HybridSim:
             self.pairs,
             models=self._models,
             slide_model=slide_model,
-            fine_timestep=min(author_timestep, float(self.model.opt.timestep)),
+            fine_timestep=min(
+                config.fine_timestep or author_timestep, float(self.model.opt.timestep)
+            ),
             config=config,
         )
         self._scratch = mujoco.MjData(self.model)

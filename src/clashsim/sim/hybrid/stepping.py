@@ -50,7 +50,8 @@ class _Collision:
         row: Index of the simulation.
         pair_index: Index of the learned pair.
         fraction: Of the step, after which the pair touches.
-        contact: The pair at that instant, None where no contact normal can be found.
+        contact: The pair at that instant, None where no model needs it or no contact normal can be
+            found.
         reason: Why MuJoCo should resolve the collision, None where a learned model may.
     """
 
@@ -324,6 +325,8 @@ class HybridStepper:
             pair = self.pairs[pair_index]
             path.move_to(self._scratch.qpos, fraction)
             self._scratch.qvel[:] = path.qvel_at(fraction, sims.qvel[row])
+            if pair.is_slower_than(self.config.min_impact_speed, self._scratch.qvel):
+                return _Collision(row, pair_index, fraction, None, TOO_SLOW)
             contact = pair.contact_state(path.model, self._scratch)
             if contact is not None and contact.closing_speed <= 0:
                 continue  # a touch in passing, not a collision
