@@ -102,16 +102,12 @@ def test_the_next_throws_are_advised(folder: Path, capsys: pytest.CaptureFixture
         candidates(scene, 0, 64, speed=(0.1, 9.0))
 
 
-def test_what_is_planned_in_a_plane_is_refused_in_one_sentence(
+def test_what_needs_strikes_in_a_plane_is_refused_in_one_sentence(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = str(folder / "cube")
-    for command in (
-        ["plan", run, "--target", "0.1", "0", "0"],
-        ["train", run, "-o", str(folder / "policy")],
-    ):
-        assert cli.main(command) == 2
-        assert "'cube' move in space" in one_line(capsys)
+    assert cli.main(["train", run, "-o", str(folder / "policy")]) == 2
+    assert "'cube' move in space" in one_line(capsys)
     with pytest.raises(SceneError, match=r"hybrid\(\)"):
         clashsim.load(run).strike_table()
 
@@ -167,3 +163,56 @@ def test_the_viewer_replays_bounces_and_says_why_it_plans_nothing(folder: Path) 
 def test_other_scenes_still_say_what_they_lack() -> None:
     with pytest.raises(ClashError, match="'floor' moves"):
         candidates(Scene.load("ellipse"), 0)
+
+
+def test_a_throw_is_planned_and_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / "throw"
+    command = ["plan", str(folder / "cube"), "--target", "0.3", "0.1", "-o", str(out)]
+    command += ["--launch.release", "0", "0", "0.09", "--launch.simulations", "130"]
+    command += ["--launch.spin", "1", "--launch.lift", "0", "0", "--launch.tolerance", "0.1", "20"]
+    assert cli.main(command) == 0
+    printed = capsys.readouterr().out
+    assert "which takes" in printed and "with a probability of" in printed
+    plan = json.loads((out / "plan.json").read_text())
+    assert plan["kind"] == "throw" and plan["status"] in ("found", "not found")
+    assert plan["velocity"][2] == 0.0 and max(np.abs(plan["angular_velocity"])) < 2**0.5
+    # What the plan says is what the simulator does.
+    rests = np.array(plan["rest_poses"])
+    share = np.mean(np.linalg.norm(rests[:, :2] - [0.3, 0.1], axis=1) <= 0.1)
+    assert share == pytest.approx(plan["probability"])
+    path = np.loadtxt(out / "path.csv", delimiter=",", skiprows=1)
+    np.testing.assert_allclose(path[0, 1:4], [0.0, 0.0, 0.09], atol=1e-6)
+    assert abs(path[-1, 3] - 0.0524) < 2e-3  # lies on the floor
+    assert (out / "plan.png").stat().st_size > 5000
+    for arguments, reason in (
+        (["--target", "0.3"], "X Y or X Y YAW"),
+        (["--target", "0.3", "0", "--strikes", "2"], "--strikes is not for this run"),
+        (["--target", "0.3", "0", "--launch.release", "0", "0", "0.01"], "let it go higher"),
+        (["--target", "0.3", "0", "--launch.offset", "0", "0.1"], "has no offset"),
+        (["--target", "0.3", "0", "--launch.up", "top"], "no axis 'top'"),
+        (["--target", "0.3", "0", "--launch.speed", "2", "1"], "low first"),
+        (["--target", "0.3", "0", "--start", "0", "0.1", "0"], "--launch.release, not --start"),
+    ):
+        assert cli.main(["plan", str(folder / "cube"), *arguments]) == 2, arguments
+        assert reason in one_line(capsys), arguments
+    assert cli.main(["execute", str(out)]) == 2
+    assert "this is a throw in space" in one_line(capsys)
+
+
+def test_simulations_that_settle_do_not_wait_for_each_other(folder: Path) -> None:
+    hybrid = clashsim.load(folder / "cube").hybrid(timestep=2e-3)
+    rng = np.random.default_rng(0)
+    start = np.zeros((3, 13))
+    start[:, 2:4] = [0.09, 1.0]
+    start[:, 7:9] = rng.uniform(-0.3, 0.3, (3, 2))
+    settled = hybrid.settle(start)
+    assert settled.at_rest.all() and (np.abs(settled.pose[:, 2] - 0.0524) < 2e-3).all()
+    alone = hybrid.settle(start[1:2])
+    np.testing.assert_allclose(alone.pose, settled.pose[1:2], atol=1e-4)
+    steps = round(settled.time[1] / 2e-3)
+    states = hybrid.rollout(start[1:2], np.zeros((1, steps, 0)))
+    np.testing.assert_allclose(states[0, -1, :3], settled.pose[1, :3], atol=1e-4)
+    noise = np.zeros((3, 4, 6))
+    noise[1] = 1.0
+    moved = np.abs(hybrid.settle(start, noise=noise).pose - settled.pose).max(1)
+    assert moved[1] > 1e-3 and moved[[0, 2]].max() < 1e-4

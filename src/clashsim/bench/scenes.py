@@ -144,7 +144,7 @@ def _timed_runs(
 ) -> list[CalibratedRun]:
     """The run of each pair; adds the duration and the impacts left out to a method's figures."""
     with TemporaryDirectory() as folder:
-        runs, seconds, left_out = _calibrated(scenes, fitted, Path(folder), seed)
+        runs, seconds, left_out = calibrated_runs(scenes, fitted, Path(folder), seed)
     row = figures.setdefault(method, {"seconds": 0.0, "left_out": 0})
     row["seconds"] += seconds / seeds
     row["left_out"] += left_out
@@ -201,7 +201,7 @@ def in_one_recording(scenes: Sequence[UserScene], impacts: Sequence[Impacts]) ->
     )
 
 
-def _calibrated(
+def calibrated_runs(
     scenes: Sequence[UserScene], fitted: Sequence[Impacts], folder: Path, seed: int
 ) -> tuple[list[CalibratedRun], float, int]:
     """The run of each pair, the seconds of the command, and how many impacts it leaves out."""

@@ -1,21 +1,14 @@
-"""`clashsim plan`: strikes that bring the struck body to a target."""
+"""`clashsim plan`: strikes or a throw that bring the struck body to a target."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tyro.conf import OmitArgPrefixes, arg
 
-from clashsim.commands.option_types import (
-    ExecutionOptions,
-    OptionalInt,
-    OptionalOutputPath,
-    OptionalPath,
-    RunArgument,
-)
+from clashsim.commands.plan_launch import run_launch
+from clashsim.commands.plan_options import PlanOptions, PoseInDegrees
 from clashsim.commands.run_tables import warn_if_unreliable
 from clashsim.commands.shared import STRIKE_TABLE, announce, console, open_executor
 from clashsim.core.errors import ParamError
@@ -28,68 +21,17 @@ if TYPE_CHECKING:
 
 # A warning is printed if the model is unsure of more than this share of the candidate strikes.
 _UNTRUSTED = 0.05
-PoseInDegrees = tuple[float, float, float]
-
-
-@dataclass(frozen=True)
-class ArmLimits:
-    """Largest speed, acceleration and jerk of the arm's tip."""
-
-    speed: float = 0.8
-    """Largest speed, m/s."""
-    acceleration: float = 10.0
-    """Largest acceleration, m/s^2."""
-    jerk: float = 500.0
-    """Largest jerk, m/s^3."""
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """Plan the strikes that bring the struck body to a target, and the robot's path for each.
-
-    Example: clashsim plan runs/demo --target -0.05 -0.02 -20 -o plan
-
-    The folder -o gets plan.json, a picture, and for each strike the path of the tip at 1 kHz as
-    path-1.csv and path-1.json.
-    Many targets at once: clashsim plan runs/demo --targets targets.csv -o plans.csv
-    """
-
-    run: RunArgument
-    """Run folder of clashsim calibrate or demo, with a slide model."""
-    target: Annotated[PoseInDegrees | None, arg(metavar="X Y YAW")] = None
-    """Pose at which the body should come to rest, world frame: m, m, degrees."""
-    targets: OptionalPath = None
-    """Many targets instead of --target: a .csv file with the columns x, y (m), yaw (degrees), and
-    start_x, start_y, start_yaw if the starts differ.
-    """
-    start: Annotated[PoseInDegrees, arg(metavar="X Y YAW")] = (0.0, 0.0, 0.0)
-    """Pose of the body before the first strike, world frame: m, m, degrees."""
-    out: OptionalOutputPath = None
-    """Folder to write to; with --targets a file, .csv or .json."""
-    strikes: OptionalInt = None
-    """Number of strikes, 1 to 3; by default as few as reach the target."""
-    method: Literal["cmaes", "cem", "gradient"] = "cmaes"
-    """Search method: CMA-ES, cross-entropy method, or gradient descent from many starts."""
-    side: Annotated[tuple[float, float] | None, arg(metavar="FROM TO")] = None
-    """Side from which the arm can strike: bearings of the tip seen from the body, in degrees, from
-    the first counter-clockwise to the second.
-    """
-    workspace: Annotated[tuple[float, float, float, float] | None, arg(metavar="X0 X1 Y0 Y1")] = (
-        None
-    )
-    """Rectangle that the body may not leave, m."""
-    noise_samples: int = 0
-    """Number of outcomes sampled from the model's predicted noise; the plan minimises the mean cost
-    over them. 0 minimises the cost of the expected outcome.
-    """
-    seed: int = 0
-    """Seed of the search."""
-    overwrite: bool = False
-    """Replace the folder or file if it exists."""
-    device: Annotated[str | None, arg(metavar="DEVICE")] = None
-    """Torch device of the search, cpu or cuda; all targets are then searched in one batch."""
-    execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
-    limits: ArmLimits = ArmLimits()
+# Options that only strikes in a plane have.
+_IN_A_PLANE = (
+    "targets",
+    "strikes",
+    "side",
+    "workspace",
+    "noise_samples",
+    "device",
+    "execution",
+    "limits",
+)
 
 
 def run(options: PlanOptions) -> None:
@@ -98,6 +40,9 @@ def run(options: PlanOptions) -> None:
     from clashsim.plan.tasks import PlanStatus
 
     execution = options.execution
+    if _moves_in_space(options):
+        run_launch(options)
+        return
     if (options.target is None) == (options.targets is None):
         raise ParamError(
             "say where the body should come to rest: either --target X Y YAW or --targets FILE.csv"
@@ -105,10 +50,15 @@ def run(options: PlanOptions) -> None:
     if options.target is None:
         _plan_targets(options)
         return
+    if len(options.target) != 3:
+        raise ParamError(
+            f"a target in a plane is X Y YAW (m, m, degrees), got {len(options.target)} numbers"
+        )
     if execution.executor is not None or execution.workers:
         raise ParamError("--executor and --workers are for many targets: give --targets as well")
     announce(STRIKE_TABLE)
-    result = plan_run(options.run, _pose_in_radians(options.target), config=_config(options))
+    x, y, yaw = options.target
+    result = plan_run(options.run, _pose_in_radians((x, y, yaw)), config=_config(options))
     console().print(_table(result.plan, result.scene), markup=False)
     _print_warnings(result)
     if result.plan.status is not PlanStatus.UNRELIABLE:  # whose reason says it
@@ -116,6 +66,25 @@ def run(options: PlanOptions) -> None:
     if options.out is not None:
         files = write_plan(result, options.out, overwrite=options.overwrite)
         print(f"{', '.join(files)} written to {options.out}")
+
+
+def _moves_in_space(options: PlanOptions) -> bool:
+    """Whether the bodies of the run move in space; refuses options that do not fit."""
+    from clashsim.fit.run_folder import load
+
+    in_space = load(options.run).scene.plane is None
+    foreign = _IN_A_PLANE if in_space else ("launch",)
+    for name in foreign:
+        if getattr(options, name) != getattr(PlanOptions(options.run), name):
+            option = f"--{name}".replace("_", "-")
+            if name in ("launch", "limits"):
+                option += ".*"
+            where = "move in space" if in_space else "slide on a plane"
+            raise ParamError(
+                f"the option {option} is not for this run, whose bodies {where}; see "
+                "clashsim plan --help"
+            )
+    return in_space
 
 
 def _plan_targets(options: PlanOptions) -> None:

@@ -322,3 +322,14 @@ def _is_mechanism(model: mujoco.MjModel, data: mujoco.MjData, body: int) -> bool
     if not np.allclose(axes @ axes.T, np.eye(len(joints)), atol=_MAX_COSINE):
         return True
     return bool(hinges) and np.abs(data.xanchor[hinges[0]] - data.xpos[body]).max() > _MAX_OFFSET
+
+
+def bounding_radius(model: mujoco.MjModel, body: int) -> float:
+    """Radius (m) of a sphere about the origin of a body that contains its geoms."""
+    radius = 0.0
+    for geom in range(model.ngeom):
+        if int(model.body_weldid[model.geom_bodyid[geom]]) != body:
+            continue
+        centre = model.geom_pos[geom]
+        radius = max(radius, float(np.linalg.norm(centre) + model.geom_rbound[geom]))
+    return radius

@@ -53,8 +53,8 @@ def check_strikes_can_be_chosen(scene: Scene) -> None:
     if scene.plane is None:
         raise SceneError(
             "strikes are planned for bodies that a moving striker pushes in a plane, but those of "
-            f"scene {scene.name!r} move in space: simulate throws with "
-            "clashsim.load(RUN).hybrid() instead"
+            f"scene {scene.name!r} move in space: their throws are planned by clashsim plan RUN "
+            "--target X Y, and simulated by clashsim.load(RUN).hybrid()"
         )
     if scene.striker_body.fixed:
         raise SceneError(

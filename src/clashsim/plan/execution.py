@@ -121,6 +121,12 @@ def plan_from_json(text: str) -> Plan:
         content: Mapping[str, Any] = parse_json(text, "it")
     except DataError as error:
         raise DataError(f"{_NOT_A_PLAN}: {error}") from None
+    kind = content.get("kind")
+    if kind in ("throw", "strike"):
+        raise DataError(
+            f"this is a {kind} in space, and the laboratory executes strikes in a plane: launch "
+            "the body with the position, velocity and angular_velocity of its plan.json"
+        )
     try:
         plan = _plan_from_dict(content)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:

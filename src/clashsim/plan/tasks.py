@@ -108,6 +108,7 @@ class PlanStatus(StrEnum):
 
     FOUND = "found"
     OUT_OF_REACH = "out of reach"
+    NOT_FOUND = "not found"
     UNRELIABLE = "unreliable"
 
 

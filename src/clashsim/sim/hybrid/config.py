@@ -15,10 +15,12 @@ class HybridConfig:
             left to MuJoCo.
         max_relative_std: A model whose standard deviation is larger, relative to the approach
             speed, is not used.
+        fine_timestep: s, of collisions that MuJoCo resolves; None takes the author's timestep.
         threads: Of a batch of simulations; 0 takes one for each core.
     """
 
     min_impact_speed: float = 0.05
     min_time_between_impacts: float = 0.005
     max_relative_std: float = 0.3
+    fine_timestep: float | None = None
     threads: int = 0

@@ -7,7 +7,7 @@ instant of touch, the twist after the collision is written, and the rest of the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mujoco
@@ -20,6 +20,7 @@ from clashsim.sim.hybrid.compiled_pair import CompiledPair, ContactState, stack_
 from clashsim.sim.hybrid.config import HybridConfig
 from clashsim.sim.hybrid.guards import enforce_mechanics
 from clashsim.sim.hybrid.model_trust import CollisionModel, Trust
+from clashsim.sim.hybrid.settling import OutcomeNoise
 from clashsim.sim.hybrid.simulation_rows import SimulationRows
 from clashsim.sim.hybrid.slide_step import correct_sliding, slide_by_model
 from clashsim.sim.hybrid.timing import StepPath, StepStart, step_durations, touch_fraction
@@ -32,6 +33,8 @@ OVERLAPPING = "overlapping from the start"
 MUJOCO_RESOLVES = 1.0
 LEARNED_OR_NONE = 0.0
 MUJOCO_RESOLVED = -1.0
+# Share of the simulations that go on which wait for a model before it is called.
+_SHARE_WAITING = 0.5
 _DONE = 1e-9  # s: less time than this is not worth a step
 # s: the time since a collision that has just ended; not zero, which stands for no collision.
 _JUST_ENDED = 1e-9
@@ -47,7 +50,8 @@ class _Collision:
         row: Index of the simulation.
         pair_index: Index of the learned pair.
         fraction: Of the step, after which the pair touches.
-        contact: The pair at that instant, None where no contact normal can be found.
+        contact: The pair at that instant, None where no model needs it or no contact normal can be
+            found.
         reason: Why MuJoCo should resolve the collision, None where a learned model may.
     """
 
@@ -102,51 +106,107 @@ class HybridStepper:
         # MuJoCo's integrators but RK4 move bodies by the velocity at the end of a step.
         self._euler = int(model.opt.integrator) != int(mujoco.mjtIntegrator.mjINT_RK4)
 
-    def advance(self, sims: SimulationRows, theta: np.ndarray | None) -> None:
-        """Advance all simulations by one timestep.
+    def advance(
+        self,
+        sims: SimulationRows,
+        theta: np.ndarray | None,
+        *,
+        steps: int = 1,
+        is_over: Callable[[np.ndarray], np.ndarray] | None = None,
+        noise: OutcomeNoise | None = None,
+    ) -> None:
+        """Advance all simulations by some timesteps with the present control.
 
-        The step is split where pairs touch and while MuJoCo resolves a pair.
+        A timestep is split where pairs touch and while MuJoCo resolves a pair. A simulation whose
+        pair has touched waits until others have too: one call of a model predicts the outcomes of
+        all of them, which takes little more time than one outcome does.
 
         Args:
             sims: The simulations, written to.
             theta: (p,) or (n, p), for the collision models; None for what they were calibrated to.
+            steps: Number of timesteps.
+            is_over: Called with the indices (m,) of simulations that have ended a timestep; says
+                of each whether to leave it where it is, (m,).
+            noise: Added to predicted outcomes; None adds nothing.
         """
-        # Arrays with an axis a have a row for each active simulation: one whose step is not over.
-        remaining = np.full(len(sims.qpos), float(self.model.opt.timestep))
-        active = np.arange(len(remaining))
-        while len(active):
-            phase = sims.userdata[active][:, self._phase]
-            since = sims.userdata[active][:, self._since]
-            by_mujoco = phase > 0
-            duration = self._durations(remaining[active], by_mujoco, since)
-            sims.timestep[active] = duration
-            start = StepStart(
-                qpos=sims.qpos[active].copy(),
-                qvel=sims.qvel[active].copy(),
-                act=sims.act[active].copy(),
-                time=sims.time[active].copy(),
-                duration=duration,
-            )
-            sims.advance(active)
-            sensors = sims.sensors[active]
-            touching = np.stack([pair.touches(sensors) for pair in self.pairs], axis=1)
-            self._release(sims, active, by_mujoco & ~touching)
-            fraction = np.ones(len(active))
-            collisions = self._first_collisions(sims, active, start, touched=touching & ~by_mujoco)
-            for collision in collisions:
-                i = int(np.searchsorted(active, collision.row))
-                fraction[i] = collision.fraction
-                start.rewind(sims, collision.row, i, fraction=collision.fraction)
-            whole = (fraction == 1) & ~by_mujoco.any(1)
-            # The delay of a slide model belongs to learned collisions: those that MuJoCo resolved
-            # end when the bodies have parted.
-            since_strike = np.where((phase < 0) & (since > 0), np.inf, since)
-            self._correct_slides(sims, active, start, whole=whole, since_strike=since_strike)
-            elapsed = fraction * duration
-            sims.userdata[np.ix_(active, self._since)] += np.where(since > 0, elapsed[:, None], 0.0)
-            remaining[active] -= elapsed
-            self._resolve(sims, collisions, theta)
-            active = active[remaining[active] > _DONE]
+        timestep = float(self.model.opt.timestep)
+        n = len(sims.qpos)
+        steps_left = np.full(n, steps)
+        remaining = np.full(n, timestep)  # s, of the present timestep
+        # Arrays with an axis a have a row for each active simulation: one that is stepped now.
+        active = np.arange(n)
+        waiting: list[_Collision] = []
+        while len(active) or waiting:
+            if len(waiting) > _SHARE_WAITING * (len(waiting) + len(active)):
+                self._resolve(sims, waiting, theta, noise)
+                resolved = np.array([collision.row for collision in waiting])
+                active = np.union1d(active, resolved)
+                waiting = []
+                ended = resolved[remaining[resolved] <= _DONE]
+            else:
+                collisions, elapsed = self._step(sims, active, remaining[active])
+                remaining[active] -= elapsed
+                waiting += collisions
+                touched = np.array([collision.row for collision in collisions], int)
+                active = np.setdiff1d(active, touched, assume_unique=True)
+                ended = active[remaining[active] <= _DONE]
+            if not len(ended):
+                continue
+            steps_left[ended] -= 1
+            remaining[ended] = timestep
+            if is_over is not None:
+                steps_left[ended[is_over(ended)]] = 0
+            active = active[steps_left[active] > 0]
+
+    def _step(
+        self, sims: SimulationRows, active: np.ndarray, remaining: np.ndarray
+    ) -> tuple[list[_Collision], np.ndarray]:
+        """Step active simulations (a,) until their timestep ends, or until a pair touches.
+
+        Args:
+            sims: The simulations, written to.
+            active: (a,), their indices.
+            remaining: (a,), s, of their timesteps.
+
+        Returns:
+            The collisions for the models, and the time (a,), s, that each simulation advanced.
+        """
+        phase = sims.userdata[active][:, self._phase]
+        since = sims.userdata[active][:, self._since]
+        by_mujoco = phase > 0
+        duration = self._durations(remaining, by_mujoco, since)
+        sims.timestep[active] = duration
+        start = StepStart(
+            qpos=sims.qpos[active].copy(),
+            qvel=sims.qvel[active].copy(),
+            act=sims.act[active].copy(),
+            time=sims.time[active].copy(),
+            duration=duration,
+        )
+        sims.advance(active)
+        sensors = sims.sensors[active]
+        touching = np.stack([pair.touches(sensors) for pair in self.pairs], axis=1)
+        self._release(sims, active, by_mujoco & ~touching)
+        fraction = np.ones(len(active))
+        collisions = self._first_collisions(sims, active, start, touched=touching & ~by_mujoco)
+        for collision in collisions:
+            i = int(np.searchsorted(active, collision.row))
+            fraction[i] = collision.fraction
+            start.rewind(sims, collision.row, i, fraction=collision.fraction)
+        whole = (fraction == 1) & ~by_mujoco.any(1)
+        # The delay of a slide model belongs to learned collisions: those that MuJoCo resolved
+        # end when the bodies have parted.
+        since_strike = np.where((phase < 0) & (since > 0), np.inf, since)
+        self._correct_slides(sims, active, start, whole=whole, since_strike=since_strike)
+        elapsed = fraction * duration
+        sims.userdata[np.ix_(active, self._since)] += np.where(since > 0, elapsed[:, None], 0.0)
+        for_models = []
+        for collision in collisions:
+            if collision.reason is None:
+                for_models.append(collision)
+            else:
+                self._leave_to_mujoco(sims, collision, collision.reason)
+        return for_models, elapsed
 
     def theta_for(
         self, pair: CompiledPair, theta: np.ndarray | None, rows: np.ndarray
@@ -265,6 +325,8 @@ class HybridStepper:
             pair = self.pairs[pair_index]
             path.move_to(self._scratch.qpos, fraction)
             self._scratch.qvel[:] = path.qvel_at(fraction, sims.qvel[row])
+            if pair.is_slower_than(self.config.min_impact_speed, self._scratch.qvel):
+                return _Collision(row, pair_index, fraction, None, TOO_SLOW)
             contact = pair.contact_state(path.model, self._scratch)
             if contact is not None and contact.closing_speed <= 0:
                 continue  # a touch in passing, not a collision
@@ -289,20 +351,18 @@ class HybridStepper:
         return None
 
     def _resolve(
-        self, sims: SimulationRows, collisions: list[_Collision], theta: np.ndarray | None
+        self,
+        sims: SimulationRows,
+        collisions: list[_Collision],
+        theta: np.ndarray | None,
+        noise: OutcomeNoise | None,
     ) -> None:
         """Write the twists after collisions, or leave them to MuJoCo."""
-        for_models = []
-        for collision in collisions:
-            if collision.reason is None:
-                for_models.append(collision)
-            else:
-                self._leave_to_mujoco(sims, collision, collision.reason)
         # One call of each model for all of its pairs.
         for key, model in self.models.items():
-            own = [c for c in for_models if self.pairs[c.pair_index].pair.key == key]
+            own = [c for c in collisions if self.pairs[c.pair_index].pair.key == key]
             if own:
-                self._resolve_with(sims, model, own, theta=theta)
+                self._resolve_with(sims, model, own, theta=theta, noise=noise)
 
     def _resolve_with(
         self,
@@ -311,6 +371,7 @@ class HybridStepper:
         collisions: list[_Collision],
         *,
         theta: np.ndarray | None,
+        noise: OutcomeNoise | None,
     ) -> None:
         """Resolve collisions by one model, where it can be trusted."""
         contacts = [c.contact for c in collisions if c.contact is not None]
@@ -327,10 +388,14 @@ class HybridStepper:
             ]
         )
         prediction = model.predict(np.stack([c.before for c in contacts]), geometry, thetas)
+        twist_after = prediction.twist_after
+        if noise is not None:
+            rows = np.array([c.row for c in collisions])
+            twist_after = twist_after + noise.of_next(rows, prediction.std)
         outcome = enforce_mechanics(
             stack_mechanics(contacts),
             np.stack([c.struck_twist for c in contacts]),
-            prediction.twist_after,
+            twist_after,
             striker_twist=np.stack([c.striker_twist for c in contacts]),
         )
         for i, (collision, contact) in enumerate(zip(collisions, contacts, strict=True)):
