@@ -60,9 +60,13 @@ class Calibration:
 
     @property
     def noise_variance(self) -> float:
-        """Variance of the measurement noise relative to the outcome, the mean over the fits."""
+        """Variance of the measurement noise relative to the outcome, the mean over the fits.
+
+        Like stated standard deviations, it is as wide as leave-one-out errors show.
+        """
         pairs = zip(self.weights, self.posteriors, strict=True)
-        return sum(weight * posterior.scales.noise**2 for weight, posterior in pairs)
+        of_fits = sum(weight * posterior.scales.noise**2 for weight, posterior in pairs)
+        return self.interval_widths.std**2 * of_fits
 
     @property
     def constants(self) -> torch.Tensor:
