@@ -14,6 +14,7 @@ import pytest
 import clashsim
 from clashsim import cli
 from clashsim.bench import basin_hopping, catalogue, few_shot, loop_summary, scaling
+from clashsim.bench.few_shot_summary import summary
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.resume import append_rows, read_rows
 from clashsim.bench.rows import optional
@@ -236,3 +237,29 @@ def test_sums_over_rows_leave_out_what_is_missing():
         ]
     )
     assert [row.get("efficiency") for row in rows] == [1.0, 0.75, None]
+
+
+def test_the_summary_counts_cells_and_names_the_worst() -> None:
+    def row(method: str, n: int, accuracy: float, draw: str = "random", **more: float) -> dict:
+        head = {"set": "puck", "method": method, "n": n, "draw": draw}
+        return head | {"accuracy_0.1": accuracy} | more
+
+    rows = [
+        row("mujoco-default", 0, 0.2),
+        row("gp", 10, 0.8),
+        row("clashsim", 10, 0.9, coverage_68=0.7, coverage_90=0.99),
+        row("ridge", 10, 0.505, "block"),
+        row("clashsim", 10, 0.5, "block"),
+        row("newton-coulomb", 20, 0.7),
+        row("clashsim", 20, 0.6),
+        row("gp", 20, 0.0) | {"accuracy_0.1": None},
+        {"set": "puck", "method": "scratch", "n": 5, "draw": "random", "why": "cannot"},
+    ]
+    sentences = summary(rows)
+    assert sentences[0] == (
+        "clashsim is the best method in 1 of 3 cells, within 0.01 of it in 2; "
+        "the worst cell is 0.100 below newton-coulomb (puck, random, 20 impacts)."
+    )
+    assert "hold 70 % in the mean, and between 60 and 76 % in 1 of 1 rows" in sentences[1]
+    assert "in 0 of 1 rows" in sentences[2]
+    assert summary([]) == []

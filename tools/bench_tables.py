@@ -73,7 +73,17 @@ def accuracy_rows(rows: list[dict], counts: list[int]) -> list[list[str]]:
             row = by_count.get(n, by_count.get(0))
             cells.append(accuracy_cell(row))
         body.append(cells)
+        if any("coverage_68" in row for row in by_count.values()):
+            held = [coverage_cell(by_count.get(n)) for n in counts]
+            body.append([f"{name(method)}: share in 68 % / 90 % intervals", *held])
     return body
+
+
+def coverage_cell(row: dict | None) -> str:
+    """Shares of outcomes inside the stated 68 % and 90 % intervals."""
+    if row is None or "coverage_68" not in row:
+        return ""
+    return f"{row['coverage_68']:.2f} / {row['coverage_90']:.2f}"
 
 
 def accuracy_cell(row: dict | None) -> str:

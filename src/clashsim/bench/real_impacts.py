@@ -8,6 +8,7 @@ from functools import partial
 from clashsim.bench import few_shot
 from clashsim.bench.few_shot import QUICK_METHODS, measure
 from clashsim.bench.few_shot_plot import plot
+from clashsim.bench.few_shot_summary import summary
 from clashsim.bench.few_shot_task import PUBLISHED
 from clashsim.bench.lab_sets import choose
 from clashsim.bench.options import BenchOptions
@@ -15,7 +16,7 @@ from clashsim.bench.rows import Row
 from clashsim.data import datasets
 from clashsim.evaluate.methods import METHODS
 
-__all__ = ["OPTIONS", "plot", "run"]
+__all__ = ["OPTIONS", "plot", "run", "summary"]
 
 OPTIONS = few_shot.OPTIONS | {"root"}
 NS = (5, 10, 20, 50, 100, 300)

@@ -8,12 +8,13 @@ from functools import partial
 from clashsim import lab
 from clashsim.bench.few_shot import OPTIONS, QUICK_METHODS, measure
 from clashsim.bench.few_shot_plot import plot
+from clashsim.bench.few_shot_summary import summary
 from clashsim.bench.lab_sets import choose, load_lab_set
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row
 from clashsim.evaluate.methods import METHODS
 
-__all__ = ["OPTIONS", "plot", "run"]
+__all__ = ["OPTIONS", "plot", "run", "summary"]
 
 
 def run(options: BenchOptions = BenchOptions(), *, ns: Sequence[int] = (10,)) -> list[Row]:

@@ -142,6 +142,9 @@ def run(options: BenchCommandOptions) -> None:
         # Shows what was measured also after an error or Ctrl-C.
         results.show()
     results.refuse_empty()
+    if hasattr(benchmark, "summary"):
+        for sentence in benchmark.summary(results.rows):
+            console().print(sentence)
     if options.plot is not None:
         benchmark.plot(results.rows, options.plot)
 
