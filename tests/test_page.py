@@ -164,7 +164,7 @@ def test_says_what_was_computed() -> None:
         "trial 3",
     ):
         assert expected in page.text
-    for share in (np.abs(gap) <= given["std"]).mean(0):
+    for share in (np.abs(gap) <= given["half_widths"][0]).mean(0):
         assert f" {100 * share:.0f} %" in page.text
     assert "recorded" in page.text and "stand-in" not in page.text
 
@@ -337,7 +337,7 @@ def test_sentence_on_the_coverage() -> None:
     ("change", "expected"),
     [
         ({"ours": "clashsin"}, "clashsim"),
-        ({"std": np.ones((5, 3))}, "std"),
+        ({"half_widths": np.ones((2, 5, 3))}, "half_widths"),
         ({"labels": ["a"]}, "labels"),
         ({"estimates": ()}, "one estimate for each"),
         ({"measured": np.ones((100, 4))}, "measured"),

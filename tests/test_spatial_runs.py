@@ -213,6 +213,6 @@ def test_simulations_that_settle_do_not_wait_for_each_other(folder: Path) -> Non
     states = hybrid.rollout(start[1:2], np.zeros((1, steps, 0)))
     np.testing.assert_allclose(states[0, -1, :3], settled.pose[1, :3], atol=1e-4)
     noise = np.zeros((3, 4, 6))
-    noise[1] = 1.0
+    noise[1] = 200.0  # the run was fitted to impacts without noise, so its deviations are tiny
     moved = np.abs(hybrid.settle(start, noise=noise).pose - settled.pose).max(1)
     assert moved[1] > 1e-3 and moved[[0, 2]].max() < 1e-4

@@ -96,7 +96,7 @@ def run(options: BenchOptions = BenchOptions(), *, targets: int = 4) -> list[Row
 
     Returns:
         Rows of set, method, n, materials and throws; distance_m, the mean distance at rest from the
-        target of throws executed exactly, with distance_sd and distance_median; the same with
+        target of throws executed exactly, with distance_median; the same with
         errors of release (erring_); within, the share of the latter within the tolerance, and
         stated, the probability that the plans state for it.
     """
@@ -225,7 +225,6 @@ def _summary(throws: Sequence[Row]) -> Row:
     row: Row = {"throws": len(throws)}
     for prefix, distance in (("", exact), ("erring_", erring.ravel())):
         row[f"{prefix}distance_m"] = float(distance.mean())
-        row[f"{prefix}distance_sd"] = float(distance.std())
         row[f"{prefix}distance_median"] = float(np.median(distance))
     row["within"] = float((erring <= tolerance[:, None]).mean())
     row["stated"] = float(np.mean([throw["stated"] for throw in throws]))

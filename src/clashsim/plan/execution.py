@@ -121,7 +121,7 @@ def plan_from_json(text: str) -> Plan:
         content: Mapping[str, Any] = parse_json(text, "it")
     except DataError as error:
         raise DataError(f"{_NOT_A_PLAN}: {error}") from None
-    kind = content.get("kind")
+    kind = content.get("kind") if isinstance(content, dict) else None
     if kind in ("throw", "strike"):
         raise DataError(
             f"this is a {kind} in space, and the laboratory executes strikes in a plane: launch "

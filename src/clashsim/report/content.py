@@ -152,6 +152,6 @@ class ReportContent:
         of_intervals = (len(INTERVAL_SHARES), *shape)
         if self.half_widths is not None and np.shape(self.half_widths) != of_intervals:
             raise DataError(
-                f"a report needs half-widths of intervals of shape {of_intervals}, "
+                f"a report needs half_widths of shape {of_intervals}, "
                 f"got {np.shape(self.half_widths)}"
             )
