@@ -149,6 +149,13 @@ def test_the_few_shot_protocol_saves_its_rows():
     assert "options.save(rows)" in inspect.getsource(few_shot.measure)
 
 
+def test_the_command_offers_every_benchmark(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "--help"])
+    usage = capsys.readouterr().out.split("\n\n")[0]
+    assert set(catalogue.MODULES) == set(usage[usage.index("{") + 1 : usage.index("}")].split(","))
+
+
 @pytest.mark.parametrize("name", catalogue.MODULES)
 def test_options_that_a_bench_does_not_have_are_refused(name):
     try:
