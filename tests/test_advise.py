@@ -38,9 +38,7 @@ def strikes():
 @pytest.fixture(scope="module")
 def few(strikes):
     """A calibration on eight strikes."""
-    return calibrate(
-        distilled_model(Scene.load("square")), strikes.impacts[np.arange(8)], posterior_samples=2
-    )
+    return calibrate(distilled_model(Scene.load("square")), strikes.impacts[np.arange(8)])
 
 
 @pytest.fixture(scope="module")
@@ -160,9 +158,7 @@ def test_ten_more_help_after_few_strikes_and_not_after_many(strikes):
     base = distilled_model(Scene.load("square"))
     choice = candidates(base.scene, 0, 128)
     advice = {
-        n: advise(
-            calibrate(base, strikes.impacts[np.arange(n)], posterior_samples=2), choice.impacts, 1
-        )
+        n: advise(calibrate(base, strikes.impacts[np.arange(n)]), choice.impacts, 1)
         for n in (5, 100)
     }
     assert advice[5].worthwhile

@@ -92,7 +92,7 @@ def test_parameters_are_recovered(tmp_path, recorded: str) -> None:
     fitted, test = impacts[:12], impacts[12:]
     if recorded == "striker":
         fitted = replace(fitted, after=unmeasured(fitted))
-    calibration = calibrate(SolvedModel(scene), fitted, posterior_samples=1)
+    calibration = calibrate(SolvedModel(scene), fitted)
     estimates = {estimate.name: estimate.value for estimate in calibration.theta}
     assert estimates["friction"] == pytest.approx(model.geom_friction[0, 0], rel=0.05)
     assert estimates["stiffness"] == pytest.approx(-model.geom_solref[0, 0], rel=0.2)
@@ -105,7 +105,7 @@ def test_both_outcomes_show_the_mass_of_the_striker(tmp_path) -> None:
     model = hidden_model(BRICKS, np.random.default_rng(0))
     impacts = noise_free(BRICKS, with_hidden_mass(model, "brick"), 36)
     fitted, test = impacts[:12], impacts[12:]
-    calibration = calibrate(SolvedModel(scene), fitted, posterior_samples=1)
+    calibration = calibrate(SolvedModel(scene), fitted)
     mass = next(e for e in calibration.theta if e.name == "striker_mass")
     assert mass.value == pytest.approx(HIDDEN_MASS, rel=0.03)
     assert max(errors(calibration, test)) < 0.03
@@ -122,7 +122,7 @@ def test_cells_of_a_striker_may_be_empty_in_some_impacts(tmp_path) -> None:
     striker_after[4:8] = np.nan
     striker_after[8:, 2] = np.nan
     partly = replace(fitted, after=after, striker_after=striker_after)
-    calibration = calibrate(SolvedModel(scene), partly, posterior_samples=1)
+    calibration = calibrate(SolvedModel(scene), partly)
     estimates = {estimate.name: estimate.value for estimate in calibration.theta}
     assert estimates["friction"] == pytest.approx(model.geom_friction[0, 0], rel=0.05)
     assert max(errors(calibration, test)) < 0.02
@@ -133,7 +133,7 @@ def test_predictions_of_two_free_bodies_keep_momentum(tmp_path) -> None:
     scene = loaded(BRICKS, tmp_path, (*_CONTACT, "tangential_stiffness"))
     model = hidden_model(BRICKS, np.random.default_rng(1))
     impacts = recorded_impacts(BRICKS, model, 24, np.random.default_rng(2), of_striker=True)
-    calibration = calibrate(SolvedModel(scene), impacts[:12], posterior_samples=2)
+    calibration = calibrate(SolvedModel(scene), impacts[:12])
     test = impacts[12:]
     change = calibration.predict(test) - test.twist
     striker_change = calibration.predict_striker(test) - test.striker_twist

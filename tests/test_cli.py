@@ -181,7 +181,7 @@ def test_assets_are_exported_beside_the_scene(here, puck):
     )
     assets = {"pictures/t.png": texture, "scene.xml": b"<mujoco/>"}
     model = replace(puck[0], scene=replace(scene, xml=xml, assets=assets))
-    save_run("run", calibrate(model, puck[1][:6], posterior_samples=1))
+    save_run("run", calibrate(model, puck[1][:6]))
     assert cli.main(["export", "run", "-o", "out"]) == 0
     assert Path("out/scene.xml").read_bytes() == b"<mujoco/>"
     assert Path("out/pictures/t.png").read_bytes() == texture

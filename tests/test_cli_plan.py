@@ -26,7 +26,7 @@ def runs(tmp_path_factory):
     data = slide_set("lab/semi-cylinder", None).subset(np.arange(NUM_FITTED))
     fit = fit_slides(data.slides, data.support_patch, twists=data.twist)
     model = fit.model.delayed(delay(fit.model, data.impacts.pose, data.impacts.after, data.rest))
-    calibration = calibrate(distilled_model(data.scene), data.impacts, posterior_samples=2)
+    calibration = calibrate(distilled_model(data.scene), data.impacts)
     folder = tmp_path_factory.mktemp("runs")
     save_run(folder / "whole", calibration, slide=model)
     save_run(folder / "no_slide", calibration)

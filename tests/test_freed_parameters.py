@@ -30,7 +30,7 @@ def calibrated(**values: float) -> Calibration:
     impacts = sample(scene, 12, 2)
     noise = 1 + 0.01 * np.random.default_rng(2).standard_normal(impacts.after.shape)
     impacts = replace(impacts, after=model.predict(impacts, theta) * noise, theta=None)
-    return calibrate(model, impacts, posterior_samples=1)
+    return calibrate(model, impacts)
 
 
 def by_name(candidates: tuple[Candidate, ...]) -> dict[str, Candidate]:

@@ -310,9 +310,7 @@ def test_a_model_is_the_same_within_rounding_with_one_thread_of_torch_and_two():
     config = DistillationConfig(width=128, layers=3, members=2, steps=20, batch=1024)
     for threads in (1, 2):
         with torch_threads(threads):
-            calibration = calibrate(
-                distil(scene, sampled, config=config), impacts(10), posterior_samples=2
-            )
+            calibration = calibrate(distil(scene, sampled, config=config), impacts(10))
         theta = np.array([estimate.value for estimate in calibration.theta])
         found.append((calibration.predict(impacts(10)), theta))
     (predicted, theta), (others, other) = found
@@ -326,7 +324,7 @@ def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     scene = Scene.load("semi_cylinder")
     recorded = replace(sample(scene, 10, 1), theta=None, end_counts={})
-    calibration = calibrate(distilled_model(scene), recorded, posterior_samples=2)
+    calibration = calibrate(distilled_model(scene), recorded)
     save_run(folder / "run", calibration, slide=scene_slide_model(scene))
     assert load(folder / "run").slide is not None
     return folder / "run"

@@ -42,7 +42,7 @@ def test_parameters_are_recovered_from_the_components_that_were_measured(compone
     impacts = sample(scene, 60, 3)
     impacts = Impacts(True, impacts.before, model.predict(impacts, theta))
     fitted, test = impacts[:12], impacts[12:]
-    calibration = calibrate(model, without(fitted, component), posterior_samples=1)
+    calibration = calibrate(model, without(fitted, component))
     estimates = {estimate.name: estimate.value for estimate in calibration.theta}
     names = [param.name for param in scene.params]
     expected = dict(zip(names, theta, strict=True))

@@ -92,7 +92,7 @@ def puck() -> tuple[Calibration, Impacts]:
 def test_intervals_hold_about_what_they_state(puck: tuple[Calibration, Impacts]) -> None:
     calibration, impacts = puck
     subsets = [np.arange(10 * i, 10 * i + 10) for i in range(1, 5)]
-    models = [calibration, *calibrate_subsets(calibration, impacts, subsets, posterior_samples=1)]
+    models = [calibration, *calibrate_subsets(calibration, impacts, subsets)]
     test = impacts[50:]
     inside = []
     for model in models:

@@ -45,7 +45,7 @@ def spoiled(impacts: Impacts) -> Impacts:
 
 
 def outliers_of(scene: Scene, impacts: Impacts) -> tuple[Outlier, ...]:
-    calibration = calibrate(SolvedModel(scene), impacts, posterior_samples=1)
+    calibration = calibrate(SolvedModel(scene), impacts)
     return find_outliers(calibration, impacts, contact_frame(scene, impacts))
 
 
@@ -98,7 +98,7 @@ def test_outliers_do_not_change_whether_more_impacts_would_help():
     none = clean[np.arange(0)]
     figures = {}
     for name, impacts in (("clean", clean), ("spoiled", spoiled(clean))):
-        calibration = calibrate(SolvedModel(scene), impacts, posterior_samples=1)
+        calibration = calibrate(SolvedModel(scene), impacts)
         outliers = find_outliers(calibration, impacts, contact_frame(scene, impacts))
         rows = [outlier.row for outlier in outliers]
         figures[name] = measure_data_efficiency(calibration, impacts, none, outliers=rows, seed=0)

@@ -54,7 +54,7 @@ def made(found) -> tuple[Calibration, SlideFit]:
     scene = Scene.load("semi_cylinder")
     fit, _ = fit_slides_of_impacts(scene, found.found, ())
     assert fit is not None
-    return calibrate(distilled_model(scene), found.impacts, posterior_samples=2), fit
+    return calibrate(distilled_model(scene), found.impacts), fit
 
 
 @pytest.fixture
@@ -154,11 +154,7 @@ def test_what_was_measured_with_each_impact_is_at_its_median(puck):
     base, impacts = puck
     drag = np.linspace(0.1, 0.3, len(impacts))
     run = CalibratedRun(
-        calibrate(
-            base,
-            replace(impacts, known={"friction": drag, "warmth": 20 + drag}),
-            posterior_samples=2,
-        )
+        calibrate(base, replace(impacts, known={"friction": drag, "warmth": 20 + drag}))
     )
     hybrid = run.hybrid(timestep=0.001)
     assert np.isclose(run.theta[0], 0.2)

@@ -41,9 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = simulate_impacts(scene, before, truth)
     impacts = clashsim.Impacts(False, before[found.usable], found.after[found.usable])
     clashsim.write_impacts(out / "impacts.csv", impacts)
-    calibration = clashsim.calibrate(
-        clashsim.SolvedModel(scene), impacts[np.arange(NUM_FITTED)], posterior_samples=2
-    )
+    calibration = clashsim.calibrate(clashsim.SolvedModel(scene), impacts[np.arange(NUM_FITTED)])
     record = RunRecord({"impacts": str(out / "impacts.csv")})
     clashsim.save_run(out / "cube", calibration, record=record)
     return out

@@ -27,7 +27,7 @@ def made():
     scene = Scene.load("ellipse")
     base = distil(scene, sample(scene, 200, 0), config=TINY)
     impacts = replace(sample(scene, 24, 1), theta=None, end_counts={})
-    return calibrate(base, impacts[:12], posterior_samples=2), impacts
+    return calibrate(base, impacts[:12]), impacts
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_predicts_the_same_bits(made, run):
     assert all(
         np.array_equal(a, b)
         for a, b in zip(
-            again.predict_samples(impacts), calibration.predict_samples(impacts), strict=True
+            again.predict_by_fits(impacts), calibration.predict_by_fits(impacts), strict=True
         )
     )
     assert np.array_equal(again.std(impacts), calibration.std(impacts))

@@ -47,7 +47,7 @@ def recorded(scene: Scene, n: int, seed: int, **truth: float):
 @pytest.fixture(scope="module")
 def light() -> Calibration:
     scene = scene_of(0.1)
-    return calibrate(SolvedModel(scene), recorded(scene, 10, 1), posterior_samples=2)
+    return calibrate(SolvedModel(scene), recorded(scene, 10, 1))
 
 
 def test_the_material_is_transferred_and_the_object_is_not(light: Calibration) -> None:
@@ -75,7 +75,7 @@ def test_one_impact_and_a_transfer_are_better_than_one_alone(light: Calibration)
     gyration = inertia(scene, scene.struck_body).gyration
     errors = []
     for prior in (scene, with_prior_from(scene, light)):
-        model = calibrate(SolvedModel(prior), fitted, posterior_samples=1)
+        model = calibrate(SolvedModel(prior), fitted)
         errors.append(np.median(relative_error(model.predict(test), test.after, gyration)))
     assert errors[1] < 0.6 * errors[0]
 

@@ -40,7 +40,7 @@ def calibration() -> Calibration:
     """A calibration of the shipped square on four simulated impacts."""
     scene = Scene.load("square")
     impacts = replace(sample(scene, 4, 1), theta=None, end_counts={})
-    return calibrate(distilled_model(scene), impacts, posterior_samples=1)
+    return calibrate(distilled_model(scene), impacts)
 
 
 def write_run(path: Path) -> Path:

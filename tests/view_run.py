@@ -35,7 +35,7 @@ def folder() -> Path:
     atexit.register(shutil.rmtree, out, ignore_errors=True)
     scene = Scene.load("semi_cylinder")
     found = segment(lab.recorded(*SETTING)[:CALIBRATION_STRIKES], scene=scene)
-    calibration = calibrate(distilled_model(scene), found.impacts, posterior_samples=2)
+    calibration = calibrate(distilled_model(scene), found.impacts)
     save_run(
         out / "demo",
         calibration,

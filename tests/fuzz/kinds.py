@@ -477,7 +477,7 @@ def _write_run(folder: Path) -> None:
     }
     save_run(
         folder / "run",
-        calibrate(base, impacts, posterior_samples=2),
+        calibrate(base, impacts),
         slide=slide,
         record=RunRecord({"seed": 3, "known": []}, metrics, {"a.csv": impacts}),
     )

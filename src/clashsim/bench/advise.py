@@ -54,7 +54,7 @@ def _advised_twice(base: BaseModel, pool: Impacts, seed: int) -> np.ndarray:
     """Half of the strikes advised at once, the others after a calibration with the first half."""
     first = advise(base, pool, NUM_STRIKES // 2).rows
     others = np.setdiff1d(np.arange(len(pool)), first)
-    calibration = calibrate(base, pool[first], seed=seed)
+    calibration = calibrate(base, pool[first])
     second = advise(calibration, pool[others], NUM_STRIKES - len(first)).rows
     return np.r_[first, others[second]]
 
@@ -122,5 +122,5 @@ def _errors(real: RealDataset, base: BaseModel, choice: Choice, seed: int) -> np
     size = min(_POOL_SIZE, len(order) // 2)
     pool = real.impacts[order[:size]]
     test = real.impacts[order[size : size + _MAX_TESTED]]
-    calibration = calibrate(base, pool[choice(base, pool, seed)], seed=seed)
+    calibration = calibrate(base, pool[choice(base, pool, seed)])
     return relative_error(calibration.predict(test), test.after, real.gyration)

@@ -190,7 +190,7 @@ def _hybrid(baseline: str) -> Method:
 
 def _clashsim(problem: PlanningProblem, seed: int) -> StrikeModel:
     """clashsim's calibration and slide model as a strike table."""
-    calibration = calibrate(SolvedModel(problem.scene), problem.fitted.impacts, seed=seed)
+    calibration = calibrate(SolvedModel(problem.scene), problem.fitted.impacts)
     hybrid = HybridSim(problem.scene, calibration, slide_model=problem.slide.model)
     return strike_table(hybrid)
 

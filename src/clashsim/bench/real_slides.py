@@ -168,8 +168,8 @@ def _measure(
     if not methods or not splits:
         return []
     after_strike = []
-    for seed, (rows, _) in enumerate(splits[:_STRIKE_REPETITIONS]):
-        after_strike.append(_predict_after_strike(problem, rows, seed))
+    for rows, _ in splits[:_STRIKE_REPETITIONS]:
+        after_strike.append(_predict_after_strike(problem, rows))
     out: list[Row] = []
     for method in methods:
         names = {"set": head["set"], "method": method, "n": head["n"], "draw": head["draw"]}
@@ -192,7 +192,7 @@ def _measure(
 
 
 def _predict_after_strike(
-    problem: RestPoseProblem, rows: np.ndarray, seed: int
+    problem: RestPoseProblem, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Poses and twists (N, 3) after all strikes, by a collision model that is calibrated on `rows`.
 
@@ -200,7 +200,7 @@ def _predict_after_strike(
     moved by the predicted twist for the time that fits the slides of `rows` best.
     """
     data = problem.data
-    twist = calibrate(problem.base, data.impacts[rows], seed=seed).predict(data.impacts)
+    twist = calibrate(problem.base, data.impacts[rows]).predict(data.impacts)
     before = data.impacts.pose
     moved = data.pose - before
     moved[:, 2] = wrap_angle(moved[:, 2])

@@ -113,7 +113,7 @@ def _rows(scenes: Sequence[UserScene], options: BenchOptions) -> list[Row]:
                 if method == "clashsim-both" and method not in fits:
                     continue
                 found = fits.get(method, fits["clashsim"])[i]
-                predicted = _predict(method, found, of_struck[i], test, seed)
+                predicted = _predict(method, found, of_struck[i], test)
                 gyration = inertia(found.scene, found.scene.struck_body).gyration
                 error = relative_error(predicted, test.after, gyration)
                 errors.setdefault((scene.name, method), []).append(error)
@@ -228,9 +228,7 @@ def calibrated_runs(
     return [result.run for result in results], seconds, num_recorded - num_used
 
 
-def _predict(
-    method: str, found: CalibratedRun, fitted: Impacts, test: Impacts, seed: int
-) -> np.ndarray:
+def _predict(method: str, found: CalibratedRun, fitted: Impacts, test: Impacts) -> np.ndarray:
     """Twists (N, k) after the test impacts."""
     if method.startswith("clashsim"):
         return found.calibration.predict(test)
@@ -252,7 +250,7 @@ def _predict(
     model = SolvedModel(plain)
     frame = contact_frame(plain, fitted, strict=False)
     usable = fitted[np.flatnonzero(frame.contact.touching)]
-    return model.predict(test, identify_by_gradient(model, usable, seed=seed).theta)
+    return model.predict(test, identify_by_gradient(model, usable).theta)
 
 
 def _noisy(

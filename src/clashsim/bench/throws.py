@@ -171,7 +171,7 @@ class _Problem:
             solved = SolvedModel(plain)
             frame = contact_frame(plain, self.impacts, strict=False)
             usable = self.impacts[np.flatnonzero(frame.contact.touching)]
-            theta = identify_by_gradient(solved, usable, seed=self.seed).theta
+            theta = identify_by_gradient(solved, usable).theta
             model = plain.model(theta)
         simulator = MujocoRests(model, scene.struck_body)
         return simulator, simulator

@@ -114,33 +114,33 @@ def _error(
         if n == 0:
             return None
         model = SolvedModel(scene)
-        found = identify_by_gradient(model, own, seed=seed).theta
+        found = identify_by_gradient(model, own).theta
         predicted = model.predict(test, _with_known(scene, found, test))
     elif method == "clashsim":
         if n == 0:
             return None
-        predicted = calibrate(SolvedModel(scene), own, seed=seed).predict(test)
+        predicted = calibrate(SolvedModel(scene), own).predict(test)
     else:
         scene = with_prior_from(scene, _calibrated(source, seed))
         model = SolvedModel(scene)
         if n == 0:
             predicted = model.predict(test, _with_known(scene, scene.nominal, test))
         else:
-            predicted = calibrate(model, own, seed=seed).predict(test)
+            predicted = calibrate(model, own).predict(test)
     return relative_error(predicted, test.after, target.gyration)
 
 
 def _calibrated(source: RealDataset, seed: int) -> Calibration:
     """A calibration on A."""
     fitted, _ = _split(source.impacts, _NUM_FITTED, seed)
-    return calibrate(SolvedModel(_scene(source)), fitted, seed=seed)
+    return calibrate(SolvedModel(_scene(source)), fitted)
 
 
 def _carried(source: RealDataset, scene: Scene, test: Impacts, seed: int) -> np.ndarray:
     """Outcomes on B with MuJoCo's parameters as identified on A, by name."""
     fitted, _ = _split(source.impacts, _NUM_FITTED, seed)
     source_scene = _scene(source)
-    found = identify_by_gradient(SolvedModel(source_scene), fitted, seed=seed).theta
+    found = identify_by_gradient(SolvedModel(source_scene), fitted).theta
     values = dict(zip((param.name for param in source_scene.params), found, strict=True))
     theta = []
     for param in scene.params:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _SAMPLES = 500
 _FEWEST_IMPACTS = 450  # of the samples that must end
-_POSTERIOR_SAMPLES = 2  # fewer than usual, to save time
 _NUM_FITTED = 10  # recorded strikes to calibrate with
 _NUM_HELD_OUT = 10  # recorded strikes to test on
 _MAX_ERROR = 0.1  # relative error of a good prediction
@@ -124,12 +123,7 @@ class SelfTest:
         trials = lab.recorded()
         fitted = segment(trials[:_NUM_FITTED], scene=self._scene)
         held_out = segment(trials[_NUM_FITTED : _NUM_FITTED + _NUM_HELD_OUT], scene=self._scene)
-        calibration = calibrate(
-            SolvedModel(self._scene),
-            fitted.impacts,
-            posterior_samples=_POSTERIOR_SAMPLES,
-            seed=0,
-        )
+        calibration = calibrate(SolvedModel(self._scene), fitted.impacts)
         slide, _ = fit_slides_of_impacts(self._scene, fitted.found, ())
         if slide is None:
             return False, "no slide model was fitted"

@@ -68,8 +68,7 @@ def measure_data_efficiency(
     subsets = []
     for i, order in enumerate(orders):
         subsets.append(np.sort(order[: sizes[i // _NUM_SUBSETS]]))
-    # One sample of each fit, because only the errors count here.
-    models = calibrate_subsets(calibration, fitted, subsets, seed=seed, posterior_samples=1)
+    models = calibrate_subsets(calibration, fitted, subsets)
     errors: list[list[np.ndarray]] = [[] for _ in sizes]
     for i, (subset, model) in enumerate(zip(subsets, models, strict=True)):
         left_over = np.setdiff1d(np.arange(len(fitted)), subset)

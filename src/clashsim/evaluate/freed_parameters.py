@@ -160,7 +160,7 @@ def _of_group(calibration: Calibration, rows: list[int]) -> tuple[float | None, 
             continue
         prior_std = prior_std[free]
         std = posterior.constants_std[rows].numpy()[free]
-        moved = posterior.theta[0, rows].numpy()[free]  # from the nominal values
+        moved = posterior.theta[rows].numpy()[free]  # from the nominal values
         # log of (prior density / posterior density) at the nominal value, where moved is zero
         gain = np.log(std / prior_std) + 0.5 * (moved / std) ** 2
         total += weight * float(gain.sum())

@@ -20,7 +20,6 @@ from clashsim.fit.calibrate import Calibration, calibrate_subsets
 from clashsim.fit.calibrated_run import theta_in_ranges
 from clashsim.sim.mujoco.impacts import simulate_impacts
 
-_FOLD_SAMPLES = 3  # posterior samples of a calibration on folds
 _NUM_FOLDS = 5
 
 
@@ -133,7 +132,7 @@ def predict_held_out(
         calibration: The calibration to test; it is repeated on folds where nothing is held out.
         fitted: Impacts that it was fitted to.
         held_out: Impacts that it was not fitted to; may be none.
-        seed: Seed of the folds, and of the calibrations on them.
+        seed: Seed of the folds.
         frame: Contact frames of `held_out`; None computes them.
 
     Returns:
@@ -155,9 +154,7 @@ def predict_held_out(
     folds = np.array_split(order, _NUM_FOLDS)
     parts = []
     others = [np.setdiff1d(np.arange(len(fitted)), fold) for fold in folds]
-    models = calibrate_subsets(
-        calibration, fitted, others, seed=seed, posterior_samples=_FOLD_SAMPLES
-    )
+    models = calibrate_subsets(calibration, fitted, others)
     for fold, model in zip(folds, models, strict=True):
         # Of each fold alike, whatever was recorded of the bodies in it.
         of_striker = _striker_is_judged(calibration.base.scene, fitted)

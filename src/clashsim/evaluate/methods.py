@@ -84,7 +84,7 @@ def _calibrated(
     """Predictions of a base model that was calibrated to some of the impacts."""
     from clashsim.fit.calibrate import calibrate
 
-    calibration = calibrate(base, problem.impacts[rows], seed=seed)
+    calibration = calibrate(base, problem.impacts[rows])
     return StatedTwists(*calibration.predict_with_intervals(problem.impacts, problem.frames))
 
 

@@ -23,7 +23,7 @@ from clashsim.core.impacts import Impacts
 from clashsim.fit.base import BaseModel
 from clashsim.fit.calibrate import Calibration
 from clashsim.fit.field_kernels import Context, PriorScales, prior_covariance
-from clashsim.fit.fields import outcome_jacobian, predict_posterior
+from clashsim.fit.fields import outcome_jacobian, predict_posteriors
 from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.lockstep import FieldData
 from clashsim.fit.priors import prior_std
@@ -201,8 +201,8 @@ def _belief_after(model: Calibration, candidates: Impacts) -> _Belief:
     fitted = model.posteriors[0]  # the first has the most probable prior scales
     frame = contact_frame(model.base.scene, candidates)
     data = model.scaling.data(model.base, frame, candidates.known)
-    _, phi = predict_posterior(fitted, data)
-    jacobian, size = outcome_jacobian(data, phi[0])
+    ((_, phi),) = predict_posteriors([fitted], data)
+    jacobian, size = outcome_jacobian(data, phi)
     # The circumstances are scaled by the candidates, not by the few strikes that were recorded.
     scaling = _without_ignored_columns(
         InputScaling.of(model.base, frame, candidates.known), model.scaling
@@ -280,9 +280,8 @@ def _measurement_noise(jacobian: Tensor, std: Tensor) -> Tensor:
 def _disagreement(model: Calibration, data: FieldData, size: Tensor) -> Tensor:
     """Covariance (N k, N k) of the outcomes between a calibration's fits, over their size (N,)."""
     predictions = []
-    for posterior in model.posteriors:
-        change, _ = predict_posterior(posterior, data)
-        predictions.append((change.mean(0) / size[:, None]).flatten())
+    for change, _ in predict_posteriors(model.posteriors, data):
+        predictions.append((change / size[:, None]).flatten())
     stacked = torch.stack(predictions)
     share = torch.tensor(model.weights, dtype=torch.float64)
     deviation = (stacked - share @ stacked) * share.sqrt()[:, None]

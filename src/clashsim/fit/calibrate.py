@@ -51,18 +51,12 @@ PRIOR_SCALES = tuple(
 _TEMPERATURE = 4.0
 _MAX_FITS = 4  # that are averaged
 _MIN_WEIGHT = 0.05  # relative to the most probable fit; fits of a lower weight are dropped
-# A posterior sample is dropped if its cost exceeds the median by more than _COST_MARGIN plus
-# _COST_DEVIATIONS median absolute deviations of the costs.
-_COST_MARGIN = 5.0
-_COST_DEVIATIONS = 4.0
 
 
 def calibrate(
     base: BaseModel,
     impacts: Impacts,
     *,
-    seed: int = 0,
-    posterior_samples: int = 5,
     prior_scales: tuple[PriorScales, ...] | None = None,
     frame: ContactFrame | None = None,
 ) -> Calibration:
@@ -73,8 +67,6 @@ def calibrate(
     Args:
         base: The base model.
         impacts: About ten recorded impacts.
-        seed: Seed of the posterior samples.
-        posterior_samples: Number of samples of each fit.
         prior_scales: Prior scales to choose from; `PRIOR_SCALES` by default.
         frame: The impacts in their contact frames, if already computed.
 
@@ -83,18 +75,13 @@ def calibrate(
     """
     impacts = impacts.checked()
     frame = frame or contact_frame(base.scene, impacts)
-    plan = _CalibrationPlan(seed, posterior_samples, prior_scales or PRIOR_SCALES)
+    plan = _CalibrationPlan(prior_scales or PRIOR_SCALES)
     (calibration,) = _calibrate_subsets(base, impacts, frame, [np.arange(len(impacts))], plan)
     return calibration
 
 
 def calibrate_subsets(
-    calibration: Calibration,
-    impacts: Impacts,
-    subsets: Sequence[np.ndarray],
-    *,
-    seed: int = 0,
-    posterior_samples: int = 5,
+    calibration: Calibration, impacts: Impacts, subsets: Sequence[np.ndarray]
 ) -> list[Calibration]:
     """Calibrate again on several subsets of the impacts, in less time than one after the other.
 
@@ -103,14 +90,12 @@ def calibrate_subsets(
             searching the whole prior; where they end is decided by the impacts of their subsets.
         impacts: The recorded impacts.
         subsets: Indices of the impacts of each subset.
-        seed: Seed of the posterior samples.
-        posterior_samples: Number of samples of each fit.
 
     Returns:
         The calibrated model of each subset.
     """
     base = calibration.base
-    plan = _CalibrationPlan(seed, posterior_samples, PRIOR_SCALES, calibration.constants)
+    plan = _CalibrationPlan(PRIOR_SCALES, calibration.constants)
     frame = contact_frame(base.scene, impacts)
     return _calibrate_subsets(base, impacts, frame, subsets, plan)
 
@@ -120,14 +105,10 @@ class _CalibrationPlan:
     """How to fit each subset.
 
     Attributes:
-        seed: Of the posterior samples.
-        posterior_samples: Number of samples of each fit.
         prior_scales: Prior scales to choose from.
         near: Constants (p,) to begin at; None to search for them.
     """
 
-    seed: int
-    posterior_samples: int
     prior_scales: tuple[PriorScales, ...]
     near: torch.Tensor | None = None
 
@@ -150,7 +131,7 @@ def _calibrate_subsets(
     calibrations = []
     for rows, ended in zip(subsets, run_fits(fitted.physics, fits), strict=True):
         scaling = InputScaling.of(base, frame[rows], impacts[rows].known)
-        of_both = fitted.reconciled(scaling, np.asarray(rows), ended.constants.theta[0])
+        of_both = fitted.reconciled(scaling, np.asarray(rows), ended.constants.theta)
         calibrations.append(_calibration(base, of_both, frame[rows], ended))
     return calibrations
 
@@ -173,36 +154,24 @@ class _Fitted:
 def _fit_posteriors(
     scene: Scene, data: FieldData, known: Mapping[str, np.ndarray], plan: _CalibrationPlan
 ) -> Fit[_Fitted]:
-    """Fit all candidates to the impacts, and those that the evidence supports with samples."""
+    """Fit all candidates to the impacts, and keep those that the evidence supports."""
     priors = [theta_prior(scene, known)]
     contact = contact_prior(scene, known)
     if not torch.equal(contact.std, priors[0].std):
         priors.append(contact)
     anchors = yield from fit_constants(data, priors, plan.near)
     plans = [
-        PlannedFit(scales, 1, prior, anchor, fit_noise=True)
-        for prior, anchor in zip(priors, anchors, strict=True)
+        PlannedFit(scales, prior, best)
+        for prior, (best, *_) in zip(priors, anchors, strict=True)
         for scales in plan.prior_scales
     ]
-    fits = yield from fit_posteriors(data, plans, seed=plan.seed)
+    fits = yield from fit_posteriors(data, plans)
     kept, weights = _weigh(fits)
-    # Only the fits that the evidence supports get more samples than the most probable one.
-    sampled = yield from fit_posteriors(
-        data,
-        [_sampled(plans[i], fits[i], plan.posterior_samples) for i in kept],
-        seed=plan.seed,
-    )
-    posteriors = tuple(_without_outliers(posterior) for posterior in sampled)
     # The reported values and statuses come from a fit of constants alone, because a MuJoCo model
     # can only hold constants; fields and residual are used for prediction.
     constant_fits = [fit for fit in fits if fit.scales.field == 0]
     constants = max(constant_fits, key=lambda posterior: posterior.evidence)
-    return _Fitted(posteriors, weights, constants)
-
-
-def _sampled(plan: PlannedFit, fit: Posterior, samples: int) -> PlannedFit:
-    """The same fit with several samples, beginning where it ended and with its noise."""
-    return replace(plan, scales=fit.scales, samples=samples, begin=fit.dual[0], fit_noise=False)
+    return _Fitted(tuple(fits[i] for i in kept), weights, constants)
 
 
 def _calibration(
@@ -247,21 +216,12 @@ def _weigh(fits: list[Posterior]) -> tuple[list[int], tuple[float, ...]]:
     return kept, tuple(map(float, shares))
 
 
-def _without_outliers(posterior: Posterior) -> Posterior:
-    """Drop samples that ended in a poor local optimum."""
-    middle = posterior.cost.median()
-    deviation = (posterior.cost - middle).abs().median()
-    good = posterior.cost <= middle + _COST_MARGIN + _COST_DEVIATIONS * deviation
-    good[0] = True  # the maximum of the posterior, whose values are reported
-    return posterior.select(good)
-
-
 def _estimates(
     base: BaseModel, constants: Posterior, known: Mapping[str, np.ndarray]
 ) -> tuple[Estimate, ...]:
     """Estimates in `scene.params` order from a fit of constants alone."""
     params = base.scene.params
-    unit = to_unit(params, base.scene.nominal) + constants.theta[0].numpy()  # (p,) on [-1, 1]
+    unit = to_unit(params, base.scene.nominal) + constants.theta.numpy()  # (p,) on [-1, 1]
     estimates = []
     for i, param in enumerate(params):
         if param.name in known:

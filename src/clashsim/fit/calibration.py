@@ -19,7 +19,7 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.intervals import INTERVAL_SHARES
 from clashsim.fit.base import BaseModel
 from clashsim.fit.both_bodies import predict_striker
-from clashsim.fit.fields import Posterior, outcome_jacobian, predict_posterior
+from clashsim.fit.fields import Posterior, outcome_jacobian, predict_posteriors
 from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.interval_widths import IntervalWidths
 from clashsim.fit.local_correction import LocalCorrection
@@ -36,7 +36,7 @@ class Calibration:
     Attributes:
         base: The base model.
         theta: Estimates in `scene.params` order.
-        posteriors: Fits with different prior scales, each with its samples.
+        posteriors: Fits with different prior scales.
         weights: Weight of each posterior in the predictions; they sum to 1.
         scaling: Standardisation of the circumstances of an impact.
         rigid_law: Law of rigid contact; None if it could not be fitted.
@@ -71,7 +71,7 @@ class Calibration:
     @property
     def constants(self) -> torch.Tensor:
         """Constants (p,) of the most probable fit, on the unit scale, from nominal values."""
-        return self.posteriors[int(np.argmax(self.weights))].anchor[0]
+        return self.posteriors[int(np.argmax(self.weights))].anchor
 
     @cached_property
     def interval_widths(self) -> IntervalWidths:
@@ -84,29 +84,21 @@ class Calibration:
 
         Its predictions take a fraction of the time; their standard deviations are too small.
         """
-        first = torch.zeros(1, dtype=torch.long)
-        posteriors = tuple(posterior.select(first) for posterior in self.posteriors)
-        return replace(self, posteriors=posteriors, all_uncertainty=False)
+        return replace(self, all_uncertainty=False)
 
-    def predict_samples(
+    def predict_by_fits(
         self, impacts: Impacts, frame: ContactFrame | None = None
     ) -> list[np.ndarray]:
-        """Twists after impact (m/s, rad/s) of each posterior's samples.
+        """Twists after impact (N, k) by each fit alone, m/s and rad/s.
 
         Args:
             impacts: N impacts; their outcomes are not used.
             frame: The impacts in their contact frames, if already computed.
-
-        Returns:
-            One array (M, N, k) per posterior, M its number of samples.
         """
         frame = frame or contact_frame(self.base.scene, impacts)
         data = self.scaling.data(self.base, frame, impacts.known)
-        predictions = []
-        for posterior in self.posteriors:
-            change, _ = predict_posterior(posterior, data)
-            predictions.append(frame.decode(change.numpy()))
-        return predictions
+        predictions = predict_posteriors(self.posteriors, data)
+        return [frame.decode(change.numpy()) for change, _ in predictions]
 
     def predict(self, impacts: Impacts) -> np.ndarray:
         """Mean twist after impact (N, k), m/s and rad/s."""
@@ -123,8 +115,9 @@ class Calibration:
         twist_after = self.predict(impacts)
         data = self.scaling.data(self.base, frame, impacts.known)
         phi = torch.zeros(len(impacts), len(self.base.scene.params), dtype=torch.float64)
-        for weight, posterior in zip(self.weights, self.posteriors, strict=True):
-            phi += weight * predict_posterior(posterior, data)[1].mean(0)
+        predictions = predict_posteriors(self.posteriors, data)
+        for weight, (_, of_fit) in zip(self.weights, predictions, strict=True):
+            phi += weight * of_fit
         return predict_striker(self.base, impacts, frame, phi=phi, twist_after=twist_after)
 
     def std(self, impacts: Impacts) -> np.ndarray:
@@ -192,11 +185,9 @@ class Calibration:
     def _of_fits(self, impacts: Impacts, frame: ContactFrame, to_speed: np.ndarray) -> Prediction:
         """The average of the fits, by their weights."""
         data = self.scaling.data(self.base, frame, impacts.known)
-        changes, parameters = [], []
-        for posterior in self.posteriors:
-            change, phi = predict_posterior(posterior, data)
-            changes.append(change.mean(0))
-            parameters.append(phi[0])
+        predictions = predict_posteriors(self.posteriors, data)
+        changes = [change for change, _ in predictions]
+        parameters = [phi for _, phi in predictions]
         means = [frame.decode(change.numpy()) * to_speed for change in changes]
         noise = np.array([posterior.scales.noise**2 for posterior in self.posteriors])
         relative = np.broadcast_to(noise[:, None, None], (len(means), *means[0].shape))
@@ -207,10 +198,8 @@ class Calibration:
             relative = relative + np.einsum("nij,mnj->mni", to_world, left_open)
         weighted = sum(w * mean for w, mean in zip(self.weights, means, strict=True))
         squared_size = np.square(weighted).sum(1, keepdims=True)
-        predictions = [
-            Prediction(m, v * squared_size) for m, v in zip(means, relative, strict=True)
-        ]
-        return average(predictions, self.weights)
+        of_fits = [Prediction(m, v * squared_size) for m, v in zip(means, relative, strict=True)]
+        return average(of_fits, self.weights)
 
     def _open_variances(
         self, data: FieldData, parameters: list[torch.Tensor], changes: list[torch.Tensor]

@@ -41,6 +41,11 @@ class PriorScales:
     residual_length_scale: float = 1.0
     about_mean: bool = False
 
+    @property
+    def has_residual(self) -> bool:
+        """Whether anything but parameters may explain an outcome."""
+        return max(self.residual, self.linear, self.outcome_linear) > 0
+
 
 # Plain identification of constant parameters: no fields, no residual.
 CONSTANTS_ONLY = PriorScales(field=0.0, residual=0.0, linear=0.0, outcome_linear=0.0, noise=0.05)

@@ -8,8 +8,8 @@ and what no parameter explains is a small residual of the outcome:
       r ~ GP(0, k_r)
 
 With fields and residual switched off this is plain identification of constant parameters.
-Posterior samples come from repeating the fit with the prior mean and the data perturbed by samples
-of their own uncertainty (randomise, then optimise).
+A fit is the maximum of the posterior. What it leaves open is that of the model linearised there
+(`predictive_variance`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ from clashsim.fit.leave_one_out import LeaveOneOut
 from clashsim.fit.lockstep import FieldData, Fit, value_and_jacobian
 from clashsim.fit.priors import ThetaPrior
 
-# Scale of the perturbations of posterior samples. The mean of samples with small perturbations
-# predicts better than with full ones; standard deviations are divided by TEMPER afterwards.
-TEMPER = 0.3
 # Smallest size of an outcome over the approach speed: keeps errors relative to it finite where a
 # body nearly stops.
 _MIN_SIZE = 0.02
@@ -58,23 +55,22 @@ _SIZE_RATIO_RANGE = (0.5, 2.0)  # of the predicted outcome over the observed one
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """M samples of a fit to N impacts.
+    """A fit to N impacts: the maximum of the posterior, and the model linearised there.
 
     Attributes:
         scales: Prior scales of the fit.
         std: Prior standard deviations of the parameters (p,).
-        mean: Prior mean of each sample (M, p), perturbed.
-        anchor: Constants (M, p) of a fit without fields; the residual is relative to the size of
+        mean: Prior means of the parameters (p,).
+        anchor: Constants (p,) of a fit without fields; the residual is relative to the size of
             the outcomes that they predict.
-        dual: Coefficients of the fields (M, N, p).
-        residual_dual: Coefficients of the residual (M, N, k).
-        outcome_shape: Fitted outcomes over their size (M, N, k).
-        cost: Robust misfit plus prior (M,).
+        dual: Coefficients of the fields (N, p).
+        residual_dual: Coefficients of the residual (N, k).
+        outcome_shape: Fitted outcomes over their size (N, k).
         evidence: Logarithm of the marginal likelihood.
         constants_std: Standard deviations of the constants (p,).
         context: Circumstances of the fitted impacts.
-        jacobian: Derivative (N, k, p) of the first sample's outcomes, of all recorded bodies, over
-            their size with respect to the parameters.
+        jacobian: Derivative (N, k, p) of the outcomes, of all recorded bodies, over their size
+            with respect to the parameters.
         factor: Cholesky factor (N k, N k) of the covariance of these observations.
         response: How the observations follow the residual of the struck body's (N, k, s).
         ratio: Size of the outcomes that the anchor predicts over their observed size (N,).
@@ -88,7 +84,6 @@ class Posterior:
     dual: Tensor
     residual_dual: Tensor
     outcome_shape: Tensor
-    cost: Tensor
     evidence: float
     constants_std: Tensor
     context: Context
@@ -105,25 +100,13 @@ class Posterior:
 
     @property
     def theta(self) -> Tensor:
-        """The constant part of each sample (M, p), on the unit scale about the nominal values."""
-        return self.mean + self.std.square() * self.dual.sum(1)
-
-    def select(self, rows: Tensor) -> Posterior:
-        """The posterior with only some samples: a boolean mask (M,), or indices."""
-        return replace(
-            self,
-            mean=self.mean[rows],
-            anchor=self.anchor[rows],
-            dual=self.dual[rows],
-            residual_dual=self.residual_dual[rows],
-            cost=self.cost[rows],
-            outcome_shape=self.outcome_shape[rows],
-        )
+        """The constant part of the parameters (p,), on the unit scale about the nominal values."""
+        return self.mean + self.std.square() * self.dual.sum(0)
 
 
 @dataclass(frozen=True, eq=False)
 class FittedConstants:
-    """The most probable constant parameters of N impacts.
+    """Constant parameters at a local maximum of the posterior of N impacts.
 
     Attributes:
         constants: (p,), on the unit scale, as differences from nominal values.
@@ -136,8 +119,8 @@ class FittedConstants:
 
 def fit_constants(
     data: FieldData, priors: Sequence[ThetaPrior], near: Tensor | None = None
-) -> Fit[list[FittedConstants]]:
-    """The most probable constant parameters for each prior, by descents from several starts.
+) -> Fit[list[list[FittedConstants]]]:
+    """Constant parameters for each prior, by descents from several starts.
 
     The first start is the prior's mean, the others are drawn from the prior.
 
@@ -148,7 +131,7 @@ def fit_constants(
             nearly the same impacts: the only start besides the prior's mean.
 
     Returns:
-        The constants for each prior.
+        For each prior the constants at the ends of the best descents, the most probable first.
     """
     n = len(data.change)
     begins = [_starts(prior, n, near) for prior in priors]
@@ -164,12 +147,14 @@ def fit_constants(
         descents.append(problem.descend(dual[best], rounds=_CONSTANTS_ROUNDS))
     solutions = yield descents
     size, _ = _relative(data)
-    anchors = []
+    ends_of_priors = []
     for solution in solutions:
-        best_start = int(solution.cost.argmin())
-        predicted = solution.outcome_shape[best_start] * size[:, None]
-        anchors.append(FittedConstants(solution.phi[best_start, 0], _size(predicted)))
-    return anchors
+        ends_of_prior = []
+        for start in solution.cost.argsort().tolist():
+            predicted = solution.outcome_shape[start] * size[:, None]
+            ends_of_prior.append(FittedConstants(solution.phi[start, 0], _size(predicted)))
+        ends_of_priors.append(ends_of_prior)
+    return ends_of_priors
 
 
 def _constants_problem(data: FieldData, prior: ThetaPrior, m: int) -> FieldProblem:
@@ -205,40 +190,27 @@ class PlannedFit:
     """A fit of constants, fields and residual.
 
     Attributes:
-        scales: Prior scales.
-        samples: Number of samples; the first is the maximum of the posterior.
+        scales: Prior scales; the noise is only where its choice by the evidence begins.
         prior: Of the constants.
-        anchor: Constants at which the descents begin.
-        begin: Coefficients of the fields (N, p) at which they begin instead, if given.
-        fit_noise: Whether the noise is chosen by the evidence, and not that of `scales`; only with
-            one sample.
+        anchor: Constants at which the descent begins.
     """
 
     scales: PriorScales
-    samples: int
     prior: ThetaPrior
     anchor: FittedConstants
-    begin: Tensor | None = None
-    fit_noise: bool = False
 
 
-def fit_posteriors(
-    data: FieldData, fits: Sequence[PlannedFit], *, seed: int
-) -> Fit[list[Posterior]]:
-    """Fit constants, fields and residual of all samples of several fits at once.
+def fit_posteriors(data: FieldData, fits: Sequence[PlannedFit]) -> Fit[list[Posterior]]:
+    """Fit constants, fields and residual of several fits at once.
 
     Args:
         data: The impacts.
         fits: The fits.
-        seed: Of the perturbations, the same for each fit.
 
     Returns:
         The posterior of each fit.
     """
-    begun = []
-    for fit in fits:
-        generator = torch.Generator().manual_seed(seed)
-        begun.append(_begin_fit(data, fit, generator))
+    begun = [_begin_fit(data, fit) for fit in fits]
     solutions = yield [fit.descent for fit in begun]
     return [fit.posterior(end) for fit, end in zip(begun, solutions, strict=True)]
 
@@ -257,12 +229,11 @@ class _BegunFit:
         return Posterior(
             scales=replace(problem.scales, noise=end.noise),
             std=problem.std,
-            mean=problem.mean,
-            anchor=self.anchor.expand(len(problem.mean), -1).clone(),
-            dual=end.dual,
-            residual_dual=end.residual_dual * problem.ratio[..., None],
-            outcome_shape=end.outcome_shape,
-            cost=end.cost,
+            mean=problem.mean[0],
+            anchor=self.anchor,
+            dual=end.dual[0],
+            residual_dual=end.residual_dual[0] * problem.ratio[0, :, None],
+            outcome_shape=end.outcome_shape[0],
             evidence=end.evidence,
             constants_std=end.constants_std,
             context=problem.data.context,
@@ -274,69 +245,75 @@ class _BegunFit:
         )
 
 
-def _begin_fit(data: FieldData, fit: PlannedFit, generator: torch.Generator) -> _BegunFit:
+def _begin_fit(data: FieldData, fit: PlannedFit) -> _BegunFit:
     """State the problem of one fit."""
-    m = fit.samples
-    n, k = data.change.shape
+    n = len(data.change)
     std = fit.prior.std
-    p = len(std)
     size, target = _relative(data)
-    mean = TEMPER * torch.randn(m, p, generator=generator, dtype=torch.float64) * std
-    noise = torch.randn(m, n, k, generator=generator, dtype=torch.float64)
-    perturbation = TEMPER * noise * fit.scales.noise
-    mean[0] = 0.0
-    mean = mean + fit.prior.mean
-    perturbation[0] = 0.0
     # The residual is relative to the size that the constants alone predict. The final prediction
     # may be far off before its residual is added, and would then scale the residual wrongly.
-    ratio = (fit.anchor.sizes / size).clamp(*_SIZE_RATIO_RANGE).expand(m, n)
+    ratio = (fit.anchor.sizes / size).clamp(*_SIZE_RATIO_RANGE)
     smooth = fitted_kernel(data.context, data.context, fit.scales)
     identity = torch.eye(n, dtype=torch.float64)
-    if fit.begin is None:
-        # The coefficients with which every impact begins at the anchor.
-        departure = ((fit.anchor.constants - mean) / std.square())[:, None].expand(m, n, p)
-        dual = torch.linalg.solve(smooth + _SMOOTHING * identity, departure)
-    else:
-        dual = fit.begin.expand(m, n, p)
+    # The coefficients with which every impact begins at the anchor.
+    departure = ((fit.anchor.constants - fit.prior.mean) / std.square()).expand(n, -1)
+    dual = torch.linalg.solve(smooth + _SMOOTHING * identity, departure)
     problem = FieldProblem(
         data=data,
-        target=target + perturbation,
+        target=target[None],
         size=size,
-        mean=mean,
+        mean=fit.prior.mean[None],
         std=std,
         scales=fit.scales,
-        ratio=ratio,
-        fit_noise=fit.fit_noise,
+        ratio=ratio[None],
+        fit_noise=True,
     )
-    return _BegunFit(problem, fit.anchor.constants, problem.descend(dual, rounds=_POSTERIOR_ROUNDS))
+    descent = problem.descend(dual[None], rounds=_POSTERIOR_ROUNDS)
+    return _BegunFit(problem, fit.anchor.constants, descent)
 
 
-def predict_posterior(
-    posterior: Posterior, data: FieldData, sizes: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Predict new impacts with each sample.
+def predict_posteriors(
+    posteriors: Sequence[Posterior], data: FieldData
+) -> list[tuple[Tensor, Tensor]]:
+    """Predict new impacts by each of several fits, with one call of the physics.
 
     Args:
-        posterior: M samples.
+        posteriors: The fits.
         data: N impacts, whose outcomes are not used.
-        sizes: `predicted_sizes` (1, N) of the anchor, if already computed.
 
     Returns:
-        Change of twist over the approach speed (M, N, k), and the parameters of each impact
-        (M, N, p) on the unit scale about the nominal values.
+        For each fit the change of twist over the approach speed (N, k), and the parameters of each
+        impact (N, p) on the unit scale about the nominal values.
     """
-    smooth = fitted_kernel(data.context, posterior.context, posterior.scales)
-    phi = posterior.mean[:, None] + apply_kernel(smooth, posterior.std, posterior.dual)
-    value = data.evaluate(phi)
+    n = len(data.twist_before)
+    parameters = []
+    for posterior in posteriors:
+        smooth = fitted_kernel(data.context, posterior.context, posterior.scales)
+        move = apply_kernel(smooth, posterior.std, posterior.dual[None])[0]
+        parameters.append(posterior.mean + move)
+        # The residual is relative to the size of what constants alone predict.
+        if posterior.scales.has_residual:
+            parameters.append(posterior.anchor.expand(n, -1))
+    values = iter(data.evaluate(torch.stack(parameters)))
+    moved = iter(parameters)
+    predictions = []
+    for posterior in posteriors:
+        phi, value = next(moved), next(values)
+        if posterior.scales.has_residual:
+            next(moved)
+            size = _size(next(values) + data.twist_before)
+            value = value + size[:, None] * _residual(posterior, data, value)
+        predictions.append((value, phi))
+    return predictions
+
+
+def _residual(posterior: Posterior, data: FieldData, value: Tensor) -> Tensor:
+    """Residual (N, k) of changes `value` (N, k), relative to the size of the outcome."""
     after = value + data.twist_before
     shape = after / after.norm(dim=-1, keepdim=True).clamp_min(1e-9)
     scaled_shape = posterior.scales.outcome_linear**2 * shape
     kernel = residual_kernel(data.context, posterior.context, posterior.scales)
-    kernel = kernel + scaled_shape @ posterior.outcome_shape.transpose(1, 2)
-    residual = torch.einsum("mnl,mlk->mnk", kernel, posterior.residual_dual)
-    if sizes is None:
-        sizes = predicted_sizes(data, posterior.anchor[:1])  # all samples have the same
-    return value + sizes[..., None] * residual, phi
+    return (kernel + scaled_shape @ posterior.outcome_shape.T) @ posterior.residual_dual
 
 
 def outcome_jacobian(data: FieldData, phi: Tensor) -> tuple[Tensor, Tensor]:
@@ -358,13 +335,6 @@ def _relative(data: FieldData) -> tuple[Tensor, Tensor]:
     """Size (N,) of the struck body's outcomes, and the change of twist (N, k) relative to it."""
     size = _size((data.change + data.twist_before)[:, data.struck])
     return size, data.change / size[:, None]
-
-
-def predicted_sizes(data: FieldData, constants: Tensor) -> Tensor:
-    """Size (M, N) of the outcome that constants (M, p) predict, over the approach speed."""
-    n = len(data.twist_before)
-    value = data.evaluate(constants[:, None].expand(-1, n, -1))
-    return _size(value + data.twist_before)
 
 
 def _size(twist: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""Constant parameters by gradients: many starts on the distilled model, then a few on MuJoCo.
+"""Constant parameters by gradients: many starts on the base model, then a few on MuJoCo.
 
-The distilled model has gradients and evaluates all starts at once, so it is used to find the basin
+The base model has gradients and evaluates all starts at once, so it is used to find the basin
 of the optimum. A few Gauss-Newton steps on MuJoCo by finite differences then remove the error of
 the distillation. Intervals come from the Laplace approximation: the curvature at the optimum plus
 the prior.
@@ -17,8 +17,7 @@ from clashsim.core.estimates import Estimate
 from clashsim.core.impacts import Impacts
 from clashsim.core.params import to_unit
 from clashsim.fit.base import BaseModel
-from clashsim.fit.field_kernels import CONSTANTS_ONLY
-from clashsim.fit.fields import PlannedFit, fit_constants, fit_posteriors
+from clashsim.fit.fields import fit_constants
 from clashsim.fit.identification_problem import IdentificationProblem, identification_problem
 from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.lockstep import run_fits
@@ -80,17 +79,12 @@ class _Optimum:
     std: np.ndarray
 
 
-def identify_by_gradient(
-    base: BaseModel, impacts: Impacts, *, seed: int = 0, starts: int = 16, polish: int = 3
-) -> ConstantEstimates:
+def identify_by_gradient(base: BaseModel, impacts: Impacts) -> ConstantEstimates:
     """Identify the scene's MuJoCo parameters.
 
     Args:
         base: The base model.
         impacts: The recorded impacts.
-        seed: Seed of the starts.
-        starts: Number of starts on the distilled model.
-        polish: Number of the best results that are refined on MuJoCo.
 
     Returns:
         The identified constants.
@@ -102,13 +96,10 @@ def identify_by_gradient(
     scaling = InputScaling.of(base, frame, impacts.known)
     data = scaling.data(base, frame, impacts.known, impacts.after)
     prior = theta_prior(scene, impacts.known)
-    ((anchor,),) = run_fits(data.physics, [fit_constants(data, [prior])])
-    plan = PlannedFit(CONSTANTS_ONLY, starts, prior, anchor)
-    ((found,),) = run_fits(data.physics, [fit_posteriors(data, [plan], seed=seed)])
-    order = np.argsort(found.cost.numpy())[:polish]
+    ((ends,),) = run_fits(data.physics, [fit_constants(data, [prior])])
     centre = to_unit(scene.params, scene.nominal)
     free = list(problem.free)
-    points = np.clip(centre + found.theta.numpy()[order], -1, 1)[:, free]
+    points = [np.clip(centre + end.constants.numpy(), -1, 1)[free] for end in ends]
     optima = [_polish(problem, point, centre[free]) for point in points]
     best = min(optima, key=lambda optimum: optimum.squared_error)
     # Optima below this error are not distinguishable from the best one.

@@ -45,7 +45,7 @@ def _variance(posterior: Posterior, context: Context, jacobian: Tensor, shape: T
     kernel = fitted_kernel(context, posterior.context, scales)
     by_parameters = torch.einsum("nip,ljp->nilj", scaled, scaled_fitted)
     by_parameters = by_parameters * kernel[:, None, :, None]
-    like_outcome = scales.outcome_linear**2 * shape @ posterior.outcome_shape[0].T
+    like_outcome = scales.outcome_linear**2 * shape @ posterior.outcome_shape.T
     of_residual = residual_kernel(context, posterior.context, scales) + like_outcome
     of_residual = of_residual * posterior.ratio
     by_residual = torch.einsum("nl,lji->nilj", of_residual, posterior.response)

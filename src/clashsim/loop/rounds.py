@@ -196,7 +196,7 @@ class RealSimRealLoop:
         if self._has(number, RUN_FOLDER):
             run = load(self._path(number) / RUN_FOLDER)
             return RoundSimulator(self.scene, run.strike_table(), run)
-        simulator = learn_simulator(self._base, recorded, seed=self.config.seed)
+        simulator = learn_simulator(self._base, recorded)
         if self.folder is not None and simulator.run is not None:
             save_run(
                 self._path(number) / RUN_FOLDER,

@@ -103,7 +103,7 @@ def author_simulator(base: BaseModel) -> RoundSimulator:
     return RoundSimulator(scene, strike_table(hybrid))
 
 
-def learn_simulator(base: BaseModel, recorded: RecordedStrikes, *, seed: int = 0) -> RoundSimulator:
+def learn_simulator(base: BaseModel, recorded: RecordedStrikes) -> RoundSimulator:
     """Calibrate the simulator on recorded strikes.
 
     The slide model is fitted too where enough slides were recorded; else it is that of the scene.
@@ -111,11 +111,10 @@ def learn_simulator(base: BaseModel, recorded: RecordedStrikes, *, seed: int = 0
     Args:
         base: Distilled model of the scene.
         recorded: All strikes so far.
-        seed: Seed of the calibration.
     """
     scene = base.scene
     segmentation = segment(recorded.trials, scene=scene)
-    calibration = calibrate(base, segmentation.impacts, seed=seed)
+    calibration = calibrate(base, segmentation.impacts)
     slide, _ = fit_slides_of_impacts(scene, segmentation.found, held_out=[])
     if slide is None:
         slide_model = scene_slide_model(scene)

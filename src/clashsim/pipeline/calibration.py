@@ -307,7 +307,7 @@ def fit_and_judge(
     stopwatch.expect_compilation()
     stopwatch.expect_fit(len(data.fitted))
     with stopwatch.measure("calibration"):
-        calibration = calibrate(base, data.fitted, seed=seed, frame=data.fitted_frame)
+        calibration = calibrate(base, data.fitted, frame=data.fitted_frame)
     stopwatch.expect_testing(held_out=len(data.held_out) > 0)
     with stopwatch.measure("judging"):
         judged = predict_held_out(
