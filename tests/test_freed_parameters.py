@@ -58,7 +58,7 @@ def test_the_difference_is_that_of_two_evidences():
     std, mean = posterior.std.clone(), posterior.mean.clone()
     constants_std, dual = posterior.constants_std.clone(), posterior.dual.clone()
     std[friction], constants_std[friction] = prior_std, variance**0.5
-    mean[0, friction], dual[0, :, friction] = variance * measured / noise**2, 0.0
+    mean[friction], dual[:, friction] = variance * measured / noise**2, 0.0
     changed = replace(posterior, std=std, mean=mean, constants_std=constants_std, dual=dual)
     found = by_name(weigh(replace(calibration, posteriors=(changed,), weights=(1.0,))))
 
