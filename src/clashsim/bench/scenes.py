@@ -28,7 +28,6 @@ from clashsim.bench.user_scenes import UserScene, hidden_model, record_both, use
 from clashsim.core.contact_frame import contact_frame, inertia
 from clashsim.core.files import write_flushed
 from clashsim.core.impacts import Impacts
-from clashsim.core.scene import Scene
 from clashsim.data.impact_files import write_impacts
 from clashsim.evaluate.metrics import accuracy_summary, relative_error
 from clashsim.fit.calibrated_run import CalibratedRun
@@ -235,15 +234,7 @@ def _predict(method: str, found: CalibratedRun, fitted: Impacts, test: Impacts) 
     scene = found.scene
     contact = [p for p in scene.params if p.name in ("friction", "stiffness", "damping")]
     identified = method == "mujoco-identified"
-    plain = Scene(
-        scene.xml,
-        scene.struck,
-        scene.striker,
-        scene.ground,
-        tuple(contact) if identified else (),
-        assets=scene.assets,
-        name=scene.name,
-    )
+    plain = scene.with_params(contact if identified else ())
     if not identified:
         before = contact_frame(plain, test).before
         return simulate_impacts(plain, before, np.zeros((len(test), 0))).after

@@ -341,7 +341,8 @@ def fingerprint(scene: Scene) -> str:
         del fields["sd"]  # a parameter's prior does not change the samples
         params.append(fields)
     strikes = asdict(scene.strikes)
-    text = json.dumps([scene.xml, scene.struck, scene.striker, scene.ground, params, strikes])
+    identity = [scene.xml, scene.struck, scene.striker, scene.ground, params, strikes]
+    text = json.dumps([*identity, "in space"] if scene.in_space else identity)
     digest = hashlib.sha256(text.encode())
     for name in sorted(scene.assets):
         digest.update(name.encode() + scene.assets[name])
