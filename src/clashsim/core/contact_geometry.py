@@ -157,11 +157,16 @@ class PairPoser:
     def world_pose(
         self, pose: np.ndarray, mobility: Mobility, height: float | np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """World position (n, 3) and orientation (n, 3, 3) of a body at poses (n, 3) or (n, 7)."""
+        """World position (n, 3) and orientation (n, 3, 3) of a body at poses (n, 3) or (n, 7).
+
+        In a plane, a tool has height and tilt of the recorded posture that is nearest.
+        """
         if self.plane is None:
             quaternion = pose[:, 3:7]
             _check_quaternions(quaternion)
             return pose[:, :3], Rotation.from_quat(quaternion, scalar_first=True).as_matrix()
+        if mobility.mechanism is not None and len(mobility.mechanism.postures):
+            return mobility.mechanism.in_plane(pose, self.plane, mobility.rotation)
         normal = self.plane[2]
         if height is None:
             height = float(mobility.position @ normal)

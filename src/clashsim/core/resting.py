@@ -58,7 +58,7 @@ class RestPose:
 
 
 @dataclass(frozen=True, eq=False)
-class Settled:
+class SettledBodies:
     """N impacts whose struck bodies were put onto the ground where they lie on it.
 
     Attributes:
@@ -75,7 +75,7 @@ class Settled:
         return self.rest >= 0
 
 
-def settled_on_ground(scene: Scene, before: np.ndarray) -> Settled:
+def settled_on_ground(scene: Scene, before: np.ndarray) -> SettledBodies:
     """Put struck bodies that lie on the ground, within errors of measurement, exactly onto it.
 
     Their velocity loses what would lift or press a point on which they lie. Where impacts are in a
@@ -89,12 +89,12 @@ def settled_on_ground(scene: Scene, before: np.ndarray) -> Settled:
         The impacts; settling them again changes nothing.
     """
     if scene.ground is None or scene.plane is not None or not scene.struck_body.free:
-        return Settled(before, np.full(len(before), -1))
+        return SettledBodies(before, np.full(len(before), -1))
     return _kept_resting(scene).settled(before)
 
 
 def rest_pose(scene: Scene, index: int) -> RestPose:
-    """The way to lie on the ground that `Settled.rest` numbers."""
+    """The way to lie on the ground that `SettledBodies.rest` numbers."""
     return _kept_resting(scene).found[index]
 
 
@@ -133,7 +133,7 @@ class _Resting:
         # motion.
         self._settled: dict[bytes, tuple[np.ndarray, int]] = {}
 
-    def settled(self, before: np.ndarray) -> Settled:
+    def settled(self, before: np.ndarray) -> SettledBodies:
         """See `settled_on_ground`."""
         with self._lock:
             before = before.copy()
@@ -149,7 +149,7 @@ class _Resting:
                 struck[row], rest[row] = self._settle(struck[row])
                 self._settled[key] = struck[row].copy(), int(rest[row])
                 self._settled[struck[row].tobytes()] = self._settled[key]
-            return Settled(before, rest)
+            return SettledBodies(before, rest)
 
     def _settle(self, struck: np.ndarray) -> tuple[np.ndarray, int]:
         """Motion (13,) of a struck body put onto the ground, and its rest pose; -1 in flight."""

@@ -92,6 +92,10 @@ class MovingPair:
         posed = []
         for mobility, body in zip(self._mobilities, (motion.struck, motion.striker), strict=True):
             position, rotation = self.poser.world_pose(body.pose, mobility, None)
+            if mobility.mechanism is not None:
+                # The joints may not reach a height or tilt that was not recorded.
+                coordinates = mobility.coordinates(position, rotation)
+                position, rotation = mobility.mechanism.reached(coordinates)
             posed.append(PosedBody(position, rotation, *self.poser.world_twist(body.twist)))
         return posed[0], posed[1]
 
