@@ -12,11 +12,13 @@ from scipy.spatial.transform import Rotation
 
 import clashsim
 from clashsim.core.contact_frame import contact_frame, inertia
+from clashsim.core.errors import SceneError
 from clashsim.core.ground_surface import GroundSurface
 from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.resting import settled_on_ground
 from clashsim.core.scene import Scene, scene_params
 from clashsim.evaluate.metrics import relative_error
+from clashsim.pipeline.arguments import load_scene
 from clashsim.pipeline.calibration import CalibrationConfig, calibrate_run
 from clashsim.pipeline.scene_of_recording import scene_of_recording
 from clashsim.sim.contact.pair_solver import PairSolver
@@ -229,3 +231,31 @@ def test_the_ground_of_a_recording_is_what_bodies_lie_on(tmp_path: Path) -> None
     assert of(in_flight).ground is None and not of(in_flight).in_space
     planar = Impacts(True, np.zeros((2, 12)), np.zeros((2, 3)))
     assert scene_of_recording(scene, str(path), planar) is scene
+
+
+def test_blocks_on_a_height_field_are_simulated_by_mujoco() -> None:
+    scene = scene_with("box", "terrain")
+    assert scene.recorded_in_space() is scene
+    exact = strikes(np.random.default_rng(7), noise=0.0)
+    noisy = strikes(np.random.default_rng(7), noise=0.5)
+    MotionBefore.of(noisy).struck.position[:, :2] = MotionBefore.of(exact).struck.position[:, :2]
+    theta = np.tile(scene.nominal, (ROWS, 1))
+    theta[:, [param.name for param in scene.params].index("ground_friction")] = 0.8
+    outcomes = []
+    for before in (exact, noisy):
+        frame = contact_frame(scene, Impacts(False, before, np.zeros((ROWS, 6))))
+        solver = PairSolver(scene, frame.before)
+        assert not solver.covered.any()
+        outcomes.append(solver.solve(np.arange(ROWS), theta))
+    gyration = inertia(scene, scene.struck_body).gyration
+    assert np.median(relative_error(outcomes[1], outcomes[0], gyration)) < 0.05
+    planar = replace(scene, in_space=False, params=())
+    assert planar.plane is not None and planar.plane[2] @ [0, 0, 1] == pytest.approx(1.0)
+
+
+def test_a_height_field_that_strikes_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "scene.xml"
+    path.write_text(scene_with("box", "terrain").xml)
+    with pytest.raises(SceneError, match="height field, to which MuJoCo measures no distance"):
+        load_scene(str(path), struck="block", striker="ground")
+    assert load_scene(str(path), struck="block", striker="ball", ground="ground").ground == "ground"

@@ -32,6 +32,7 @@ _OFFSET = 0.06
 _OFFSET_STD = 0.015
 _YAW_OFFSET = 0.06
 _YAW_OFFSET_STD = 0.015
+_PLANAR_DIRECTIONS = 3  # of motion in a plane: two of translation and a rotation
 # How far the masses of a body may be from where its shapes and even density put them: offsets of
 # its mass centre, of the struck geom's bounding radius, and logarithms of its moments of inertia.
 _CENTRE = 0.12
@@ -74,7 +75,10 @@ def default_params(
         )
     found += _mass_distribution(model, struck_body, radius, planar=planar, is_round=is_round)
     if planar:
-        found += _effects(radius, is_round=is_round, slides=bool(of_ground))
+        # Joints that leave a body fewer than three directions say themselves where it is.
+        mechanism = struck_body.mechanism
+        is_led = mechanism is not None and len(mechanism.qvel) < _PLANAR_DIRECTIONS
+        found += _effects(radius, has_offsets=not (is_round or is_led), slides=bool(of_ground))
     return tuple(found)
 
 
@@ -159,17 +163,17 @@ def _direct(name: str, target: str, value: float, limits: tuple[float, float], u
     return Param(name, target, nominal, low, high, unit, "log", sign=-1)
 
 
-def _effects(radius: float, *, is_round: bool, slides: bool) -> list[Param]:
+def _effects(radius: float, *, has_offsets: bool, slides: bool) -> list[Param]:
     """What recordings in a plane show beyond MuJoCo's contact.
 
     Args:
         radius: m, bounding radius of the struck geom.
-        is_round: Whether the struck body looks the same in any orientation.
+        has_offsets: Whether the recorded frame may be elsewhere than the body's.
         slides: Whether the struck body slides on a ground after the strike.
     """
     target = "effect/tangential_stiffness"
     found = [Param("tangential_stiffness", target, 5.0, 0.4, 60.0, "", "log")]
-    if not is_round:
+    if has_offsets:
         limit, std = _OFFSET * radius, _OFFSET_STD * radius
         for axis in ("x", "y"):
             found.append(Param(f"{axis}_offset", f"effect/{axis}", 0.0, -limit, limit, "m", sd=std))

@@ -295,12 +295,13 @@ class Mechanism:
         were recorded in a plane give way where the joints cannot reach all of a pose.
         """
         qpos, error = self._approached(position, rotation, begin, np.eye(6))
-        if self.normal is None and self.plane_normal is not None:
-            if np.abs(error).max() > _MISSED:
-                recorded = _in_plane_alone(self.plane_normal)
-                weights = recorded + _UNRECORDED * (np.eye(6) - recorded)
-                qpos, error = self._approached(position, rotation, qpos, weights)
-                error = recorded @ error
+        in_plane = self.normal is None and self.plane_normal is not None
+        if in_plane and np.abs(error).max() > _MISSED:
+            assert self.plane_normal is not None
+            recorded = _in_plane_alone(self.plane_normal)
+            weights = recorded + _UNRECORDED * (np.eye(6) - recorded)
+            qpos, error = self._approached(position, rotation, qpos, weights)
+            error = recorded @ error
         if self.normal is None and np.abs(error).max() > _REACHED:
             raise DataError(
                 f"{self.model.body(self.body).name!r} cannot be brought to a recorded pose by the "
