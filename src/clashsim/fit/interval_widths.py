@@ -59,7 +59,7 @@ class IntervalWidths:
         return IntervalWidths(narrow, tail, float(np.median(left_out.variance)))
 
     def corrected(self, variance: np.ndarray) -> np.ndarray:
-        """Variances that hold what they say, from stated ones, over the squared size of the outcome.
+        """Variances that hold what they say, from stated ones; over the squared size of outcomes.
 
         Left-out impacts are like the fitted ones. That their variances are too wide does not show
         that those of unlike impacts are: what exceeds the usual variance is not narrowed.
