@@ -239,8 +239,8 @@ class Mechanism:
         nearest = np.argmin(distance, axis=1)
         height = positions[nearest] @ plane[2]
         position = pose[:, :2] @ plane[:2] + height[:, None] * plane[2]
-        turned = turn[np.arange(len(pose)), nearest, None] * plane[2]
-        return position, Rotation.from_rotvec(turned).as_matrix() @ rotations[nearest]
+        rotated = turn[np.arange(len(pose)), nearest, None] * plane[2]
+        return position, Rotation.from_rotvec(rotated).as_matrix() @ rotations[nearest]
 
     def reached(self, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Position (n, 3) and orientation (n, 3, 3) of the body at coordinates of its joints."""
