@@ -380,6 +380,19 @@ def author_model(source: str | Path) -> mujoco.MjModel:
     return _author_model(xml, assets, path.stem)
 
 
+def read_scene_file(source: str | Path) -> tuple[Path, str, dict[str, bytes]]:
+    """Read a scene's file.
+
+    Args:
+        source: Name of a shipped scene, or an MJCF or URDF file.
+
+    Returns:
+        Its path, its text, and the content of the files that it names.
+    """
+    path = _scene_path(source)
+    return path, *_read_scene(path)
+
+
 def _read_scene(path: Path) -> tuple[str, dict[str, bytes]]:
     """The text of a scene file, and the content of the files that it names."""
     try:
