@@ -1,0 +1,331 @@
+"""Identification of a scene's parameters on whole trajectories.
+
+Without contact, trajectories are smooth in the parameters: Gauss-Newton steps on short segments,
+then on longer ones, since the loss of long ones has many minima. With contact, the loss has many
+minima at any length: Gauss-Newton steps on the frames just after the first contact, then CMA-ES on
+whole trajectories (Memmel et al., few-shot paper, Eq. 1), then Gauss-Newton steps again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from clashsim.core.errors import ParamError
+from clashsim.core.estimates import Estimate
+from clashsim.core.motion_scene import MotionScene
+from clashsim.core.observed_motion import ObservedMotion
+from clashsim.core.params import from_unit, to_unit
+from clashsim.core.progress import Progress, quiet
+from clashsim.fit.joint_states import JointStates
+from clashsim.fit.motion_loss import Linearise, LinearisedMotion, MotionLoss
+from clashsim.fit.motion_problem import MotionProblem, Segment, Starts
+from clashsim.fit.motion_segments import (
+    ContactTimes,
+    early_ends,
+    segments_of,
+    shortened,
+    whole_trials,
+)
+from clashsim.fit.priors import unit_estimate
+from clashsim.optim.levenberg_marquardt import DescentSchedule, descend
+from clashsim.optim.search import CmaEs
+
+_LEAST_NOISE = 1e-3  # sizes: a recording is not taken to be better than this
+_START_RANGE = 0.9  # of the unit scale, to which the first point is clipped
+
+
+@dataclass(frozen=True)
+class MotionFitConfig:
+    """How a fit to trajectories goes on.
+
+    Attributes:
+        seed: Seed of CMA-ES.
+        horizons: Durations of the segments of smooth motion, as shares of the longest trial.
+        steps: Gauss-Newton steps on each set of segments, at most.
+        generations: Generations of CMA-ES, at most, with contact.
+        sigmas: First step sizes of CMA-ES, on the scale from -1 to 1: just after the first contact,
+            then on whole trials.
+        smooth_difference: Step of finite differences without contact, on the unit scale.
+        contact_differences: Steps of finite differences with contact, first a wide one that does
+            not see the roughness of single contacts.
+        frames: Frames of a segment that are compared, at most.
+        observations: Independent numbers that a trial counts as, while the loss is minimised.
+        threads: Threads of MuJoCo, 0 for one per core.
+    """
+
+    seed: int = 0
+    horizons: tuple[float, ...] = (0.1, 0.3, 1.0)
+    steps: int = 12
+    generations: int = 50
+    sigmas: tuple[float, float] = (0.4, 0.1)
+    smooth_difference: float = 1e-3
+    contact_differences: tuple[float, float] = (2e-2, 3e-3)
+    frames: int = 80
+    observations: float = 30.0
+    threads: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class MotionFit:
+    """The result of a fit.
+
+    Attributes:
+        scene: The scene with its parameters.
+        estimates: Estimate of each parameter.
+        misfit: Root mean square residual of each fitted trial, sizes.
+        evaluations: Number of simulated segments.
+        trace: Cost after each stage of the fit, by the name of the stage.
+    """
+
+    scene: MotionScene
+    estimates: tuple[Estimate, ...]
+    misfit: np.ndarray
+    evaluations: int
+    trace: tuple[tuple[str, float], ...] = field(default=())
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Values (p,), natural units."""
+        return np.array([estimate.value for estimate in self.estimates])
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedScene:
+    """A scene with its parameters, and recordings of it.
+
+    Attributes:
+        scene: The scene with the parameters to identify.
+        motion: The recordings.
+        states: Joint coordinates of the recordings.
+        contacts: When bodies touch in them.
+    """
+
+    scene: MotionScene
+    motion: ObservedMotion
+    states: tuple[JointStates, ...]
+    contacts: ContactTimes
+
+    @property
+    def has_contact(self) -> bool:
+        """Whether bodies touch in the recordings."""
+        return bool(self.contacts.touching)
+
+    def whole(self) -> tuple[Segment, ...]:
+        """Each trial as one segment."""
+        return whole_trials(self.motion, self.contacts)
+
+    def problem(
+        self,
+        segments: tuple[Segment, ...],
+        config: MotionFitConfig,
+        scene: MotionScene | None = None,
+    ) -> MotionProblem:
+        """Segments to simulate, of this scene or of the same with other parameters."""
+        return MotionProblem(
+            self.scene if scene is None else scene,
+            self.motion,
+            self.states,
+            segments,
+            frames=config.frames,
+            threads=config.threads,
+        )
+
+
+# From a loss to a function that returns its residuals and their derivatives.
+Differentiate = Callable[[MotionLoss], Linearise]
+
+
+def by_differences(loss: MotionLoss) -> Linearise:
+    """Derivatives by finite differences of MuJoCo's rollouts."""
+    return loss.by_differences
+
+
+def fit_motion(
+    recorded: RecordedScene,
+    *,
+    config: MotionFitConfig = MotionFitConfig(),
+    differentiate: Differentiate = by_differences,
+    progress: Progress = quiet,
+) -> MotionFit:
+    """Identify parameters on recordings.
+
+    Args:
+        recorded: The scene with its parameters, and the recordings.
+        config: How to go on.
+        differentiate: How derivatives are computed.
+        progress: Shows the progress.
+
+    Returns:
+        The identified parameters, with intervals and status.
+    """
+    if not recorded.scene.params:
+        raise ParamError(f"scene {recorded.scene.name!r} has no parameters to identify")
+    fit = _Fit(recorded, config, differentiate)
+    fit.run(progress)
+    return fit.result()
+
+
+class _Fit:
+    """A fit in progress.
+
+    Attributes:
+        unit: The best point (p,) so far, on the unit scale.
+        evaluations: Number of simulated segments.
+    """
+
+    def __init__(
+        self, recorded: RecordedScene, config: MotionFitConfig, differentiate: Differentiate
+    ) -> None:
+        self._recorded = recorded
+        self._config = config
+        self._differentiate = differentiate
+        params = recorded.scene.params
+        self.unit = np.clip(to_unit(params, recorded.scene.nominal), -_START_RANGE, _START_RANGE)
+        self.evaluations = 0
+        self._trace: list[tuple[str, float]] = []
+        self._last: LinearisedMotion | None = None
+
+    def run(self, progress: Progress) -> None:
+        """Run all stages."""
+        stages = self._contact_stages() if self._recorded.has_contact else self._smooth_stages()
+        with progress("fitting", len(stages)) as advance:
+            for name, stage in stages:
+                self._trace.append((name, stage()))
+                advance(1)
+
+    def _smooth_stages(self) -> list[tuple[str, Callable[[], float]]]:
+        """Gauss-Newton steps on longer and longer segments."""
+        recorded = self._recorded
+        whole = recorded.whole()
+        longest = max(float(trial.t[-1]) for trial in recorded.motion.trials)
+        stages = []
+        for share in self._config.horizons:
+            segments = segments_of(recorded.motion, whole, share * longest)
+
+            def stage(segments: tuple[Segment, ...] = segments) -> float:
+                return self._descend(segments, None, self._config.smooth_difference)
+
+            stages.append((f"{share:g} of the longest trial", stage))
+        return stages
+
+    def _contact_stages(self) -> list[tuple[str, Callable[[], float]]]:
+        """Gauss-Newton steps just after the first contact, CMA-ES on all frames, and again."""
+        recorded = self._recorded
+        whole = recorded.whole()
+        ends = early_ends(recorded.motion, whole, recorded.contacts)
+        early = shortened(recorded.motion, whole, ends)
+        windows = np.stack([ends, np.full(len(whole), np.inf)])
+        rough, fine = self._config.contact_differences
+        wide, narrow = self._config.sigmas
+        just_after = np.full((1, len(whole)), np.inf)
+        return [
+            ("just after contact, CMA-ES", lambda: self._search(early, just_after, wide)),
+            ("just after contact", lambda: self._descend(early, None, rough)),
+            ("just after contact, finer", lambda: self._descend(early, None, fine)),
+            ("whole trials, CMA-ES", lambda: self._search(whole, windows, narrow)),
+            ("whole trials", lambda: self._descend(whole, windows, fine)),
+        ]
+
+    def _loss(
+        self, segments: tuple[Segment, ...], windows: np.ndarray | None, difference: float
+    ) -> MotionLoss:
+        """The loss of segments, with starts fitted at the present point."""
+        problem = self._recorded.problem(segments, self._config)
+        starts = problem.fit_starts(self.unit)
+        trials = len(self._recorded.motion.trials)
+        return MotionLoss(
+            problem,
+            starts,
+            noise=_noise(starts),
+            windows=windows,
+            observations=self._config.observations * trials / len(segments),
+            difference=difference,
+        )
+
+    def _descend(
+        self, segments: tuple[Segment, ...], windows: np.ndarray | None, difference: float
+    ) -> float:
+        """Gauss-Newton steps; returns the cost."""
+        loss = self._loss(segments, windows, difference)
+        linearise = self._differentiate(loss)
+
+        def linearised(point: object) -> LinearisedMotion:
+            self.evaluations += (len(self.unit) + 4) * len(segments)
+            return loss.linearised(point.unit, linearise)  # type: ignore[attr-defined]
+
+        schedule = DescentSchedule(
+            initial=1e-2,
+            candidates=(0.1, 1.0, 10.0),
+            rounds=3,
+            steps=self._config.steps,
+            relative_tolerance=1e-3,
+        )
+        end = descend(loss.point(self.unit), linearised, schedule)
+        self.unit = end.state.unit
+        self._last = loss.linearised(self.unit, linearise)
+        return end.state.cost
+
+    def _search(self, segments: tuple[Segment, ...], windows: np.ndarray, sigma: float) -> float:
+        """CMA-ES; returns the cost."""
+        config = self._config
+        loss = self._loss(segments, windows, config.contact_differences[0])
+        population = 4 + int(3 * np.log(len(self.unit)))
+        search = CmaEs((self.unit[None] + 1) / 2, population, config.seed, sigma=sigma / 2)
+        best = loss.point(self.unit)
+        for _ in range(config.generations):
+            points = search.ask()
+            unit = 2 * points[0] - 1
+            costs = loss.costs(unit)
+            self.evaluations += len(unit) * len(segments)
+            search.tell(points, costs[None])
+            lowest = int(costs.argmin())
+            if costs[lowest] < best.cost:
+                best = type(best)(unit[lowest], float(costs[lowest]))
+        self.unit = best.unit
+        return best.cost
+
+    def result(self) -> MotionFit:
+        """The fit, with intervals from the Gauss-Newton model at its end."""
+        assert self._last is not None
+        recorded = self._recorded
+        loss = self._last.loss
+        params = recorded.scene.params
+        residual = loss.residuals(self.unit[None])[0]
+        std = self._last.std(_inflation(residual, loss.problem.recorded, self._config.observations))
+        estimates = []
+        for param, unit, deviation in zip(params, self.unit, std, strict=True):
+            estimates.append(unit_estimate(param, float(unit), float(deviation), clip_unit=True))
+        count = np.maximum(loss.problem.recorded.sum(axis=(1, 2)), 1)
+        misfit = np.sqrt((residual**2).sum(axis=(1, 2)) / count)
+        return MotionFit(
+            recorded.scene, tuple(estimates), misfit, self.evaluations, tuple(self._trace)
+        )
+
+
+def _noise(starts: Starts) -> float:
+    """Noise of the recording, sizes: what starts leave unexplained of the first frames."""
+    return max(float(np.median(starts.misfit)), _LEAST_NOISE)
+
+
+def _inflation(residual: np.ndarray, recorded: np.ndarray, observations: float) -> float:
+    """Observations that a segment was counted as over the independent ones that it has.
+
+    Residuals (n, F, r) of noise are independent of each other, but errors of a model are alike from
+    frame to frame: their correlation tells how many independent numbers there are.
+    """
+    both = recorded[:, 1:] & recorded[:, :-1]
+    together = float((residual[:, 1:] * residual[:, :-1] * both).sum())
+    alone = float((residual[:, 1:] ** 2 * both).sum()) + 1e-300
+    correlation = float(np.clip(together / alone, 0.0, 0.999))
+    numbers = float(recorded.sum()) / len(recorded)
+    independent = max(numbers * (1 - correlation) / (1 + correlation), 3.0)
+    return observations / independent
+
+
+def identified_theta(fit: MotionFit) -> np.ndarray:
+    """Identified parameters (p,), natural units, within their ranges."""
+    params = fit.scene.params
+    return from_unit(params, np.clip(to_unit(params, fit.theta), -1, 1))
