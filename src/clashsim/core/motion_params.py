@@ -34,6 +34,7 @@ _MASS = (0.7, 0.25)
 _INERTIA = (0.6, 0.25)
 # Offsets of a mass centre, of the body's radius: half the range, and standard deviation.
 _CENTRE = (0.25, 0.06)
+_LEAST_INERTIA = 1e-12  # kg m^2
 _GRAVITY = (0.05, 0.01)  # relative: half the range, and standard deviation
 _SIZE = (0.1, 0.03)  # relative: half the range, and standard deviation
 _FRICTION_RANGE = (0.02, 1.5)
@@ -181,31 +182,29 @@ def _body_params(model: mujoco.MjModel) -> list[CandidateParam]:
 
 
 def _inertia_params(model: mujoco.MjModel, body: int) -> list[Param]:
-    """Moments of inertia about the principal axes about which a body rotates."""
+    """Moments of inertia about the axes about which a body rotates."""
     name = model.body(body).name
     moments = model.body_inertia[body]
     hinge = _only_hinge_axis(model, body)
+    if hinge is not None:
+        # About one axis only, so one number stands for all: a body that has it about every axis.
+        along = (_principal_axes(model, body).T @ hinge) ** 2
+        return [_inertia(f"{name}_inertia", f"body/{name}/inertia[0:3]", float(moments @ along))]
+    if not _rotates(model, body):
+        return []
     params = []
     for i, axis in enumerate("xyz"):
-        if hinge is not None and abs(float(_principal_axes(model, body)[:, i] @ hinge)) < _ALIGNED:
-            continue
-        moment = float(moments[i])
-        if moment <= 0:
-            continue
-        width, std = _INERTIA
-        params.append(
-            Param(
-                f"{name}_inertia_{axis}",
-                f"body/{name}/inertia[{i}]",
-                moment,
-                moment * math.exp(-width),
-                moment * math.exp(width),
-                "kg m^2",
-                "log",
-                sd=std,
-            )
-        )
+        target = f"body/{name}/inertia[{i}]"
+        params.append(_inertia(f"{name}_inertia_{axis}", target, float(moments[i])))
     return params
+
+
+def _inertia(name: str, target: str, moment: float) -> Param:
+    """A moment of inertia about a nominal value."""
+    width, std = _INERTIA
+    moment = max(moment, _LEAST_INERTIA)
+    low, high = moment * math.exp(-width), moment * math.exp(width)
+    return Param(name, target, moment, low, high, "kg m^2", "log", sd=std)
 
 
 def _centre_params(model: mujoco.MjModel, body: int) -> list[Param]:

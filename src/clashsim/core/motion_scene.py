@@ -144,9 +144,11 @@ def root_of(model: mujoco.MjModel, body: int) -> str:
 
 
 def _name_objects(spec: mujoco.MjSpec) -> bool:
-    """Name bodies, joints and geoms that have no name; whether there were any."""
-    before = [item.name for item in (*spec.bodies, *spec.joints, *spec.geoms)]
-    for kind, items in (("body", spec.bodies), ("joint", spec.joints)):
+    """Name bodies, joints and geoms that have no name; returns whether there were any."""
+    # No parameter needs the name of a free joint.
+    joints = [joint for joint in spec.joints if joint.type != mujoco.mjtJoint.mjJNT_FREE]
+    before = [item.name for item in (*spec.bodies, *joints, *spec.geoms)]
+    for kind, items in (("body", list(spec.bodies)), ("joint", joints)):
         taken = {item.name for item in items}
         for i, item in enumerate(items):
             if not item.name:
@@ -156,7 +158,7 @@ def _name_objects(spec: mujoco.MjSpec) -> bool:
                 item.name = name
                 taken.add(name)
     name_geoms(spec)
-    return before != [item.name for item in (*spec.bodies, *spec.joints, *spec.geoms)]
+    return before != [item.name for item in (*spec.bodies, *joints, *spec.geoms)]
 
 
 def _name_pair(

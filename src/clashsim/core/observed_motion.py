@@ -167,10 +167,12 @@ def observe_trials(
     if not used and not joints:
         signals = [name for trial in trials for name in scalar_signals(trial)]
         recorded = ", ".join(dict.fromkeys([*trials.bodies, *signals])) or "nothing"
-        names = ", ".join(model.joint(j).name for j in range(model.njnt))
+        names = [model.joint(j).name for j in range(model.njnt)]
+        moving = [model.body(b).name for b in range(1, model.nbody) if model.body_weldid[b]]
+        known = ", ".join(name for name in dict.fromkeys([*moving, *names]) if name)
         raise DataError(
-            f"the trials show no body or joint that moves in scene {scene.name!r}: its joints are "
-            f"{names}, and {recorded} was recorded"
+            f"the trials show no body or joint that moves in scene {scene.name!r}, which has "
+            f"{known}; {recorded} was recorded"
         )
     indices = tuple(int(model.body(name).id) for name in used)
     sizes = np.array([2 * body_radius(model, body) for body in indices])
@@ -286,9 +288,9 @@ def _arrays(
     for joint, signal in match_joints(names, signals).items():
         coordinates[:, names.index(joint)] = signals[signal]
     control = np.zeros((n, model.nu))
-    for i, signal in enumerate(actuators):
-        if signal is not None:
-            control[:, i] = np.nan_to_num(trial.signals[signal])
+    for i, actuator in enumerate(actuators):
+        if actuator is not None:
+            control[:, i] = np.nan_to_num(trial.signals[actuator])
     return MotionTrial(trial.name, trial.t - trial.t[0], poses, coordinates, control)
 
 

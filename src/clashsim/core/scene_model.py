@@ -139,8 +139,15 @@ class SceneModel(ABC):
 
     def with_params(self, params: Sequence[Param]) -> Self:
         """Copy the scene with other parameters to identify."""
-        changes: dict[str, Any] = {"params": tuple(params)}
-        return cast(Self, replace(cast(Any, self), **changes))  # every kind is a dataclass
+        return self._changed(params=tuple(params))
+
+    def with_xml(self, xml: str) -> Self:
+        """Copy the scene with another MJCF text."""
+        return self._changed(xml=xml)
+
+    def _changed(self, **changes: Any) -> Self:
+        """A copy with other fields; every kind of scene is a dataclass."""
+        return cast(Self, replace(cast(Any, self), **changes))
 
 
 def model_field(model: mujoco.MjModel, name: str) -> np.ndarray:

@@ -185,8 +185,9 @@ def _refuse_unobserved(motion: ObservedMotion, states: list[JointStates]) -> Non
             continue
         joint = model.joint(int(model.dof_jntid[dof])).name
         body = model.body(int(model.dof_bodyid[dof])).name
+        what = f"joint {joint!r}" if joint else f"the free joint of body {body!r}"
         raise DataError(
-            f"joint {joint!r} of scene {motion.scene.name!r} was not observed: record its "
+            f"{what} of scene {motion.scene.name!r} was not observed: record its "
             f"coordinate under its name, or the pose of body {body!r} or of one that it carries"
         )
 

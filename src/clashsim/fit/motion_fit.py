@@ -8,8 +8,9 @@ whole trajectories (Memmel et al., few-shot paper, Eq. 1), then Gauss-Newton ste
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from clashsim.fit.motion_problem import MotionProblem, Segment, Starts
 from clashsim.fit.motion_segments import (
     ContactTimes,
     early_ends,
+    segment_duration,
     segments_of,
     shortened,
     whole_trials,
@@ -34,6 +36,8 @@ from clashsim.optim.levenberg_marquardt import DescentSchedule, descend
 from clashsim.optim.search import CmaEs
 
 _LEAST_NOISE = 1e-3  # sizes: a recording is not taken to be better than this
+_SHARE_OF_OTHERS = 0.9999  # that a largest moment of inertia is of the others at most
+_FEWEST_SEGMENTS = 4  # that stand for all
 _START_RANGE = 0.9  # of the unit scale, to which the first point is clipped
 
 
@@ -53,6 +57,9 @@ class MotionFitConfig:
             not see the roughness of single contacts.
         frames: Frames of a segment that are compared, at most.
         observations: Independent numbers that a trial counts as, while the loss is minimised.
+        search_steps: Time steps, over all trials, that one point of CMA-ES simulates at most; with
+            more, evenly chosen trials stand for all.
+        descent_steps: The same for Gauss-Newton steps.
         threads: Threads of MuJoCo, 0 for one per core.
     """
 
@@ -65,6 +72,8 @@ class MotionFitConfig:
     contact_differences: tuple[float, float] = (2e-2, 3e-3)
     frames: int = 80
     observations: float = 30.0
+    search_steps: int = 16_000
+    descent_steps: int = 48_000
     threads: int = 0
 
 
@@ -75,7 +84,7 @@ class MotionFit:
     Attributes:
         scene: The scene with its parameters.
         estimates: Estimate of each parameter.
-        misfit: Root mean square residual of each fitted trial, sizes.
+        misfit: Root mean square residuals of the last segments that were fitted, sizes.
         evaluations: Number of simulated segments.
         trace: Cost after each stage of the fit, by the name of the stage.
     """
@@ -112,6 +121,22 @@ class RecordedScene:
     def has_contact(self) -> bool:
         """Whether bodies touch in the recordings."""
         return bool(self.contacts.touching)
+
+    def subset(self, rows: Sequence[int] | np.ndarray) -> RecordedScene:
+        """The same scene with only some of the trials."""
+        kept = [int(row) for row in rows]
+        trials = tuple(self.motion.trials[row] for row in kept)
+        contacts = replace(
+            self.contacts,
+            first=self.contacts.first[kept],
+            from_start=self.contacts.from_start[kept],
+        )
+        return replace(
+            self,
+            motion=replace(self.motion, trials=trials),
+            states=tuple(self.states[row] for row in kept),
+            contacts=contacts,
+        )
 
     def whole(self) -> tuple[Segment, ...]:
         """Each trial as one segment."""
@@ -201,13 +226,11 @@ class _Fit:
         recorded = self._recorded
         whole = recorded.whole()
         longest = max(float(trial.t[-1]) for trial in recorded.motion.trials)
-        stages = []
+        stages: list[tuple[str, Callable[[], float]]] = []
         for share in self._config.horizons:
             segments = segments_of(recorded.motion, whole, share * longest)
 
-            def stage(segments: tuple[Segment, ...] = segments) -> float:
-                return self._descend(segments, None, self._config.smooth_difference)
-
+            stage = partial(self._descend, segments, None, self._config.smooth_difference)
             stages.append((f"{share:g} of the longest trial", stage))
         return stages
 
@@ -245,10 +268,25 @@ class _Fit:
             difference=difference,
         )
 
+    def _within(
+        self, segments: tuple[Segment, ...], windows: np.ndarray | None, most_steps: int
+    ) -> tuple[tuple[Segment, ...], np.ndarray | None]:
+        """Evenly chosen segments that take at most a number of time steps, and their windows."""
+        recorded = self._recorded
+        timestep = float(recorded.scene.author.opt.timestep)
+        longest = max(segment_duration(recorded.motion, segment) for segment in segments)
+        most = max(_FEWEST_SEGMENTS, int(most_steps * timestep / longest))
+        if len(segments) <= most:
+            return segments, windows
+        rows = np.unique(np.linspace(0, len(segments) - 1, most).round().astype(int))
+        kept = tuple(segments[row] for row in rows)
+        return kept, None if windows is None else windows[:, rows]
+
     def _descend(
         self, segments: tuple[Segment, ...], windows: np.ndarray | None, difference: float
     ) -> float:
         """Gauss-Newton steps; returns the cost."""
+        segments, windows = self._within(segments, windows, self._config.descent_steps)
         loss = self._loss(segments, windows, difference)
         linearise = self._differentiate(loss)
 
@@ -271,7 +309,8 @@ class _Fit:
     def _search(self, segments: tuple[Segment, ...], windows: np.ndarray, sigma: float) -> float:
         """CMA-ES; returns the cost."""
         config = self._config
-        loss = self._loss(segments, windows, config.contact_differences[0])
+        segments, kept_windows = self._within(segments, windows, config.search_steps)
+        loss = self._loss(segments, kept_windows, config.contact_differences[0])
         population = 4 + int(3 * np.log(len(self.unit)))
         search = CmaEs((self.unit[None] + 1) / 2, population, config.seed, sigma=sigma / 2)
         best = loss.point(self.unit)
@@ -291,18 +330,53 @@ class _Fit:
         """The fit, with intervals from the Gauss-Newton model at its end."""
         assert self._last is not None
         recorded = self._recorded
-        loss = self._last.loss
         params = recorded.scene.params
+        self.unit = _feasible(recorded.scene, self.unit)
+        last = self._for_intervals() if recorded.has_contact else self._last
+        loss = last.loss
         residual = loss.residuals(self.unit[None])[0]
-        std = self._last.std(_inflation(residual, loss.problem.recorded, self._config.observations))
+        std = last.std(_inflation(residual, loss.problem.recorded, self._config.observations))
         estimates = []
         for param, unit, deviation in zip(params, self.unit, std, strict=True):
             estimates.append(unit_estimate(param, float(unit), float(deviation), clip_unit=True))
-        count = np.maximum(loss.problem.recorded.sum(axis=(1, 2)), 1)
-        misfit = np.sqrt((residual**2).sum(axis=(1, 2)) / count)
+        misfit = self._last.loss.problem.root_mean_squares(
+            self._last.loss.residuals(self.unit[None])[0]
+        )
         return MotionFit(
             recorded.scene, tuple(estimates), misfit, self.evaluations, tuple(self._trace)
         )
+
+    def _for_intervals(self) -> LinearisedMotion:
+        """The Gauss-Newton model just after the first contact.
+
+        Later frames depend on parameters much more, but as much on errors of the start, so that
+        they would promise intervals that are far too narrow.
+        """
+        recorded = self._recorded
+        whole = recorded.whole()
+        early = shortened(
+            recorded.motion, whole, early_ends(recorded.motion, whole, recorded.contacts)
+        )
+        early, _ = self._within(early, None, self._config.descent_steps)
+        loss = self._loss(early, None, self._config.contact_differences[0])
+        return loss.linearised(self.unit, self._differentiate(loss))
+
+
+def _feasible(scene: MotionScene, unit: np.ndarray) -> np.ndarray:
+    """A point (p,) whose moments of inertia a body can have: none above the sum of the others."""
+    theta = from_unit(scene.params, unit)
+    model = scene.model(theta)
+    for body in range(1, model.nbody):
+        rows = {}
+        for i, slot in enumerate(scene.slots):
+            if slot is not None and slot.field == "body_inertia" and slot.rows == (body,):
+                rows |= {column: i for column in slot.columns}
+        moments = np.array(model.body_inertia[body])
+        largest = int(moments.argmax())
+        others = float(moments.sum() - moments[largest])
+        if largest in rows and moments[largest] > others:
+            theta[rows[largest]] = _SHARE_OF_OTHERS * others
+    return np.clip(to_unit(scene.params, theta), -1, 1)
 
 
 def _noise(starts: Starts) -> float:

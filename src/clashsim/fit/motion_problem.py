@@ -67,7 +67,12 @@ class MotionProblem:
         motion: The recordings.
         states: Joint coordinates of the recordings.
         segments: The n segments.
+        rows: Indices (n, F) of the compared frames, from the first frame of the segment.
+        times: Times (n, F) of the compared frames, s from the first frame of the segment.
+        poses: Recorded poses (n, F, b, 7) in these frames.
+        joints: Recorded coordinates of joints (n, F, j) in these frames.
         recorded: Mask (n, F, r) of the residuals that were recorded.
+        steps: Time steps of a rollout.
     """
 
     def __init__(
@@ -108,9 +113,9 @@ class MotionProblem:
             poses.append(trial.poses[first + rows])
             joints.append(trial.joints[first + rows])
         self.times = np.stack(times)  # (n, F), s
-        self._poses = np.stack(poses)
-        self._joints = np.stack(joints)
-        self.recorded = ~np.isnan(poses_mask(self._poses, self._joints))
+        self.poses = np.stack(poses)
+        self.joints = np.stack(joints)
+        self.recorded = ~np.isnan(poses_mask(self.poses, self.joints))
         self.steps = int(np.ceil(self.times.max() / self._dt - 1e-9))
         self._control = self._controls()
 
@@ -197,9 +202,14 @@ class MotionProblem:
         """Residuals (m, n, F, r), in sizes; arguments as for `rollouts`."""
         with np.errstate(over="ignore", invalid="ignore"):
             qpos = self.rollouts(start, theta)
-            found = self.observer.residuals(qpos, self._poses, self._joints)
+            found = self.observer.residuals(qpos, self.poses, self.joints)
         found = np.where(np.isfinite(found), found, _LARGEST_RESIDUAL)
         return np.clip(found, -_LARGEST_RESIDUAL, _LARGEST_RESIDUAL)
+
+    def root_mean_squares(self, residuals: np.ndarray) -> np.ndarray:
+        """Root mean squares (n,) of residuals (n, F, r), over what was recorded."""
+        count = np.maximum(self.recorded.sum(axis=(1, 2)), 1)
+        return np.sqrt((residuals**2).sum(axis=(1, 2)) / count)
 
     def moved(self, starts: Starts, unit: np.ndarray) -> np.ndarray:
         """Starts (m, n, s) for parameters (m, p) on the unit scale."""
@@ -284,8 +294,7 @@ def _fit_starts(
         jacobian = np.where(better[:, None, None], new_jacobian, jacobian)
         if not better.any():
             break
-    count = np.maximum(problem.recorded.reshape(len(state), -1).sum(axis=1), 1)
-    misfit = np.sqrt((residual**2).sum(axis=1) / count)
+    misfit = problem.root_mean_squares(residual.reshape(problem.recorded.shape))
     derivative = np.zeros((len(state), nv, len(unit)))
     if differentiate and len(unit):
         by_parameter = _by_parameter(problem, state, unit, residual)

@@ -77,11 +77,18 @@ def find_contacts(
 
 def _touches(scene: MotionScene, data: mujoco.MjData, contact: str) -> bool:
     """Whether two geoms of a contact touch."""
-    return contact_distance(scene, data, contact) < 0
+    model = scene.author
+    for names in scene.contacts[contact]:
+        a, b = (int(model.geom(name).id) for name in names)
+        radii = [body_radius(model, int(model.geom_bodyid[g])) for g in (a, b) if _moves(model, g)]
+        margin = _TOUCHING * min(radii)
+        if mujoco.mj_geomDistance(model, data, a, b, 2 * margin, None) < margin:
+            return True
+    return False
 
 
-def contact_distance(scene: MotionScene, data: mujoco.MjData, contact: str) -> float:
-    """Smallest distance (m) between the geoms of a contact, less what counts as touching.
+def contact_depth(scene: MotionScene, data: mujoco.MjData, contact: str) -> float:
+    """Largest depth (m) to which geoms of a contact are inside each other, 0 if they are apart.
 
     Args:
         scene: The scene.
@@ -89,15 +96,12 @@ def contact_distance(scene: MotionScene, data: mujoco.MjData, contact: str) -> f
         contact: Name of the contact.
     """
     model = scene.author
-    smallest = np.inf
+    deepest = 0.0
     for names in scene.contacts[contact]:
         a, b = (int(model.geom(name).id) for name in names)
-        radii = [body_radius(model, int(model.geom_bodyid[g])) for g in (a, b) if _moves(model, g)]
-        margin = _TOUCHING * min(radii)
-        limit = 2 * margin
-        distance = mujoco.mj_geomDistance(model, data, a, b, limit, None)
-        smallest = min(smallest, float(distance) - margin)
-    return smallest
+        distance = float(mujoco.mj_geomDistance(model, data, a, b, 1e-6, None))
+        deepest = max(deepest, -distance)
+    return deepest
 
 
 def _moves(model: mujoco.MjModel, geom: int) -> bool:
@@ -105,12 +109,15 @@ def _moves(model: mujoco.MjModel, geom: int) -> bool:
     return int(model.body_weldid[model.geom_bodyid[geom]]) != 0
 
 
-def whole_trials(motion: ObservedMotion, contacts: ContactTimes) -> tuple[Segment, ...]:
+def whole_trials(
+    motion: ObservedMotion, contacts: ContactTimes, longest: float = np.inf
+) -> tuple[Segment, ...]:
     """Each trial as one segment that is predicted from its first frames.
 
     Args:
         motion: The recordings.
         contacts: When bodies touch in them.
+        longest: Duration of a segment at most, s.
     """
     segments = []
     for i, trial in enumerate(motion.trials):
@@ -120,8 +127,20 @@ def whole_trials(motion: ObservedMotion, contacts: ContactTimes) -> tuple[Segmen
         frames = int(np.searchsorted(trial.t, seconds, side="right"))
         frames = min(frames, first_contact) if touches else frames
         frames = min(max(frames, _FEWEST_START_FRAMES), len(trial.t))
-        segments.append(Segment(i, 0, len(trial.t), frames))
+        end = max(int(np.searchsorted(trial.t, longest, side="right")), frames)
+        segments.append(Segment(i, 0, min(end, len(trial.t)), frames))
     return tuple(segments)
+
+
+def segment_duration(motion: ObservedMotion, segment: Segment) -> float:
+    """Duration of a segment, s.
+
+    Args:
+        motion: The recordings.
+        segment: The segment.
+    """
+    t = motion.trials[segment.trial].t
+    return float(t[segment.first + segment.frames - 1] - t[segment.first])
 
 
 def segments_of(

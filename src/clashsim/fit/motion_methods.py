@@ -1,0 +1,54 @@
+"""The methods of `clashsim fit`: how each finds its model of recorded trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from clashsim.core.progress import Progress, quiet
+from clashsim.fit.motion_fit import MotionFit, MotionFitConfig, RecordedScene, fit_motion
+from clashsim.fit.motion_run import MotionMethod, MotionModel
+
+
+@dataclass(frozen=True, eq=False)
+class FittedMotion:
+    """What a method found.
+
+    Attributes:
+        model: The model.
+        fit: How its parameters were identified.
+        notes: Sentences on the method.
+    """
+
+    model: MotionModel
+    fit: MotionFit
+    notes: tuple[str, ...] = ()
+
+
+def fit_with_mujoco(
+    recorded: RecordedScene, *, config: MotionFitConfig, progress: Progress = quiet
+) -> FittedMotion:
+    """MuJoCo with identified parameters, by CMA-ES and Gauss-Newton steps on batched rollouts.
+
+    Args:
+        recorded: The scene with its parameters, and the trials to fit.
+        config: How to go on.
+        progress: Shows the progress.
+    """
+    fit = fit_motion(recorded, config=config, progress=progress)
+    model = MotionModel(
+        recorded.scene, fit.estimates, "mujoco", bodies=recorded.motion.observer.body_names
+    )
+    return FittedMotion(model, fit)
+
+
+FitMethod = Callable[..., FittedMotion]
+
+
+def method_named(name: MotionMethod) -> FitMethod:
+    """The function of a method.
+
+    Args:
+        name: Name of the method.
+    """
+    return fit_with_mujoco
