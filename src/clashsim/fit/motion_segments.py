@@ -157,7 +157,7 @@ def segments_of(
     for segment in whole:
         trial = motion.trials[segment.trial]
         duration = float(trial.t[-1])
-        parts = max(1, round(duration / seconds))
+        parts = max(1, min(round(duration / seconds), segment.frames // (2 * _FEWEST_FRAMES)))
         edges = np.searchsorted(trial.t, np.linspace(0, duration, parts + 1) - 1e-9)
         for first, last in pairwise(edges):
             frames = int(last - first) + 1
