@@ -31,13 +31,14 @@ from clashsim.fit.motion_segments import (
     shortened,
     whole_trials,
 )
-from clashsim.fit.priors import unit_estimate
+from clashsim.fit.priors import unit_estimate, unit_std
 from clashsim.optim.levenberg_marquardt import DescentSchedule, descend
 from clashsim.optim.search import CmaEs
 
 _LEAST_NOISE = 1e-3  # sizes: a recording is not taken to be better than this
 _SHARE_OF_OTHERS = 0.9999  # that a largest moment of inertia is of the others at most
 _FEWEST_SEGMENTS = 4  # that stand for all
+_SCREENED = 128  # points about the prior, of which the best are first points of descents
 _START_RANGE = 0.9  # of the unit scale, to which the first point is clipped
 
 
@@ -50,6 +51,9 @@ class MotionFitConfig:
         horizons: Durations of the segments of smooth motion, as shares of the longest trial.
         steps: Gauss-Newton steps on each set of segments, at most.
         generations: Generations of CMA-ES, at most, with contact.
+        search: Whether CMA-ES searches, with contact; else Gauss-Newton steps begin at several
+            points.
+        starts: Number of these points.
         sigmas: First step sizes of CMA-ES, on the scale from -1 to 1: just after the first contact,
             then on whole trials.
         smooth_difference: Step of finite differences without contact, on the unit scale.
@@ -67,6 +71,8 @@ class MotionFitConfig:
     horizons: tuple[float, ...] = (0.1, 0.3, 1.0)
     steps: int = 12
     generations: int = 50
+    search: bool = True
+    starts: int = 3
     sigmas: tuple[float, float] = (0.4, 0.1)
     smooth_difference: float = 1e-3
     contact_differences: tuple[float, float] = (2e-2, 3e-3)
@@ -244,6 +250,11 @@ class _Fit:
         rough, fine = self._config.contact_differences
         wide, narrow = self._config.sigmas
         just_after = np.full((1, len(whole)), np.inf)
+        if not self._config.search:
+            return [
+                ("just after contact", lambda: self._descend_from_starts(early, fine)),
+                ("whole trials", lambda: self._descend(whole, windows, fine)),
+            ]
         return [
             ("just after contact, CMA-ES", lambda: self._search(early, just_after, wide)),
             ("just after contact", lambda: self._descend(early, None, rough)),
@@ -251,6 +262,24 @@ class _Fit:
             ("whole trials, CMA-ES", lambda: self._search(whole, windows, narrow)),
             ("whole trials", lambda: self._descend(whole, windows, fine)),
         ]
+
+    def _descend_from_starts(self, segments: tuple[Segment, ...], difference: float) -> float:
+        """Gauss-Newton steps from the best of many points about the prior; keeps the best end."""
+        config = self._config
+        rng = np.random.default_rng(config.seed)
+        params = self._recorded.scene.params
+        std = np.array([unit_std(param) for param in params])
+        offsets = std * rng.normal(size=(_SCREENED, len(params)))
+        points = np.clip(self.unit + offsets, -_START_RANGE, _START_RANGE)
+        costs = self._loss(segments, None, difference).costs(points)
+        self.evaluations += len(points) * len(segments)
+        ends = []
+        for i, row in enumerate(np.argsort(costs)[: config.starts]):
+            self.unit = points[row]
+            cost = self._descend(segments, None, difference)
+            ends.append((cost, i, self.unit))
+        cost, _, self.unit = min(ends, key=lambda end: end[:2])
+        return cost
 
     def _loss(
         self, segments: tuple[Segment, ...], windows: np.ndarray | None, difference: float

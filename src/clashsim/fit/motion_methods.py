@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clashsim.core.progress import Progress, quiet
 from clashsim.fit.motion_fit import MotionFit, MotionFitConfig, RecordedScene, fit_motion
@@ -42,6 +42,31 @@ def fit_with_mujoco(
     return FittedMotion(model, fit)
 
 
+def fit_with_mjx(
+    recorded: RecordedScene, *, config: MotionFitConfig, progress: Progress = quiet
+) -> FittedMotion:
+    """The same model, by gradients of MJX instead of a search.
+
+    Args:
+        recorded: The scene with its parameters, and the trials to fit.
+        config: How to go on.
+        progress: Shows the progress.
+    """
+    from clashsim.fit.motion_mjx import MjxDerivatives
+
+    derivatives = MjxDerivatives(recorded.scene)
+    fit = fit_motion(
+        recorded,
+        config=replace(config, search=False),
+        differentiate=derivatives,
+        progress=progress,
+    )
+    model = MotionModel(
+        recorded.scene, fit.estimates, "mjx", bodies=recorded.motion.observer.body_names
+    )
+    return FittedMotion(model, fit)
+
+
 FitMethod = Callable[..., FittedMotion]
 
 
@@ -51,4 +76,5 @@ def method_named(name: MotionMethod) -> FitMethod:
     Args:
         name: Name of the method.
     """
-    return fit_with_mujoco
+    methods: dict[MotionMethod, FitMethod] = {"mujoco": fit_with_mujoco, "mjx": fit_with_mjx}
+    return methods[name]
