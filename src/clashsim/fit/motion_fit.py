@@ -38,6 +38,7 @@ from clashsim.optim.search import CmaEs
 _LEAST_NOISE = 1e-3  # sizes: a recording is not taken to be better than this
 _SHARE_OF_OTHERS = 0.9999  # that a largest moment of inertia is of the others at most
 _FEWEST_SEGMENTS = 4  # that stand for all
+_SOON = 0.2  # s after the first frames in contact that are fitted next by gradients
 _SCREENED = 128  # points about the prior, of which the best are first points of descents
 _START_RANGE = 0.9  # of the unit scale, to which the first point is clipped
 
@@ -246,6 +247,7 @@ class _Fit:
         whole = recorded.whole()
         ends = early_ends(recorded.motion, whole, recorded.contacts)
         early = shortened(recorded.motion, whole, ends)
+        soon = shortened(recorded.motion, whole, ends + _SOON)
         windows = np.stack([ends, np.full(len(whole), np.inf)])
         rough, fine = self._config.contact_differences
         wide, narrow = self._config.sigmas
@@ -253,6 +255,7 @@ class _Fit:
         if not self._config.search:
             return [
                 ("just after contact", lambda: self._descend_from_starts(early, fine)),
+                ("soon after contact", lambda: self._descend(soon, None, fine)),
                 ("whole trials", lambda: self._descend(whole, windows, fine)),
             ]
         return [

@@ -67,6 +67,35 @@ def fit_with_mjx(
     return FittedMotion(model, fit)
 
 
+def fit_with_networks(
+    recorded: RecordedScene, *, config: MotionFitConfig, progress: Progress = quiet
+) -> FittedMotion:
+    """MuJoCo's parameters as by `fit_with_mujoco`, and a network in the torque of each joint.
+
+    Args:
+        recorded: The scene with its parameters, and the trials to fit.
+        config: How to go on.
+        progress: Shows the progress.
+    """
+    from clashsim.fit.motion_neural import NeuralFitConfig, joint_networks, train_networks
+
+    joint_networks(recorded, 1)  # refuses other joints before the work
+    analytic = fit_with_mujoco(recorded, config=config, progress=progress)
+    trained = train_networks(recorded, analytic.fit, NeuralFitConfig(seed=config.seed))
+    model = replace(
+        analytic.model,
+        method="neural",
+        augmentation=trained.augmentation,
+        weights=trained.weights,
+    )
+    change = 100 * (trained.error / trained.error_without - 1)
+    if trained.kept:
+        note = f"the networks change the error on trials that judge them by {change:.0f} %"
+    else:
+        note = "the networks did not help on trials that judge them, so they output zero"
+    return FittedMotion(model, analytic.fit, (note,))
+
+
 FitMethod = Callable[..., FittedMotion]
 
 
@@ -76,5 +105,9 @@ def method_named(name: MotionMethod) -> FitMethod:
     Args:
         name: Name of the method.
     """
-    methods: dict[MotionMethod, FitMethod] = {"mujoco": fit_with_mujoco, "mjx": fit_with_mjx}
+    methods: dict[MotionMethod, FitMethod] = {
+        "mujoco": fit_with_mujoco,
+        "mjx": fit_with_mjx,
+        "neural": fit_with_networks,
+    }
     return methods[name]
