@@ -77,6 +77,7 @@ def predict_trials(
     theta: np.ndarray | None,
     *,
     simulator: Simulator | None = None,
+    timestep: float | None = None,
     longest: float = np.inf,
     frames: int = 200,
 ) -> MotionPrediction:
@@ -87,6 +88,7 @@ def predict_trials(
         theta: Parameters (p,), natural units; None for a scene without parameters.
         simulator: What predicts; MuJoCo with these parameters by default. Starts are fitted in
             MuJoCo.
+        timestep: Time step of the simulator, s, where it is not the scene's.
         longest: Duration that is predicted at most, s.
         frames: Number of frames of a trial that are compared, at most.
 
@@ -104,8 +106,12 @@ def predict_trials(
             thetas = None if theta is None else theta[None]
             qpos = problem.rollouts(starts.state[None], thetas)[0]
         else:
-            states = simulator.rollout(starts.state, problem.control)
-            qpos = problem.at_frames(states[None])[0]
+            control = problem.control
+            if timestep is not None:
+                steps = int(np.ceil(problem.times.max() / timestep - 1e-9))
+                control = np.zeros((len(segments), steps, 0))
+            states = simulator.rollout(starts.state, control)
+            qpos = problem.at_frames(states[None], timestep)[0]
         observer = problem.observer
         predicted = observer.poses(qpos)
         residual = observer.residuals(qpos, problem.poses, problem.joints)

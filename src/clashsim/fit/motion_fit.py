@@ -399,7 +399,7 @@ def _feasible(scene: MotionScene, unit: np.ndarray) -> np.ndarray:
     theta = from_unit(scene.params, unit)
     model = scene.model(theta)
     for body in range(1, model.nbody):
-        rows = {}
+        rows: dict[int, int] = {}
         for i, slot in enumerate(scene.slots):
             if slot is not None and slot.field == "body_inertia" and slot.rows == (body,):
                 rows |= {column: i for column in slot.columns}

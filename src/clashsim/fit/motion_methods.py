@@ -96,6 +96,30 @@ def fit_with_networks(
     return FittedMotion(model, analytic.fit, (note,))
 
 
+def fit_with_graph(
+    recorded: RecordedScene, *, config: MotionFitConfig, progress: Progress = quiet
+) -> FittedMotion:
+    """The shipped graph network, with parameters that are identified in MuJoCo.
+
+    Args:
+        recorded: The scene, whose own parameters are not used, and the trials to fit.
+        config: How to go on.
+        progress: Shows the progress.
+    """
+    from clashsim.fit.motion_graph import graph_scene, graph_values
+
+    changed = graph_scene(recorded)
+    analytic = fit_with_mujoco(changed, config=config, progress=progress)
+    values = graph_values(changed.scene, analytic.fit)
+    model = replace(analytic.model, method="graph", graph=values)
+    timestep = float(changed.scene.author.opt.timestep)
+    note = (
+        "the graph network takes contact, size, rounding, inertia and gravity as parameters, which "
+        f"were identified in MuJoCo with its time step of {timestep:.3g} s, whatever --params says"
+    )
+    return FittedMotion(model, analytic.fit, (note,))
+
+
 FitMethod = Callable[..., FittedMotion]
 
 
@@ -109,5 +133,6 @@ def method_named(name: MotionMethod) -> FitMethod:
         "mujoco": fit_with_mujoco,
         "mjx": fit_with_mjx,
         "neural": fit_with_networks,
+        "graph": fit_with_graph,
     }
     return methods[name]

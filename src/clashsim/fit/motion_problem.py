@@ -180,11 +180,19 @@ class MotionProblem:
             found.append(self.at_frames(states.reshape(rows, n, self.steps + 1, size)))
         return np.concatenate(found)
 
-    def at_frames(self, states: np.ndarray) -> np.ndarray:
-        """Joint coordinates (m, n, F, nq) at the compared frames of states (m, n, steps + 1, s)."""
+    def at_frames(self, states: np.ndarray, timestep: float | None = None) -> np.ndarray:
+        """Joint coordinates at the compared frames.
+
+        Args:
+            states: States (m, n, steps + 1, s) at the steps of a simulation.
+            timestep: Its time step, s; that of the scene by default.
+
+        Returns:
+            Joint coordinates (m, n, F, nq).
+        """
         nq = int(self._sim.model.nq)
         m, n = states.shape[:2]
-        before, share = self.steps_before()
+        before, share = self.steps_before(timestep)
         segment = np.arange(n)[:, None]
         earlier = states[:, segment, before, :nq].reshape(-1, nq)
         later = states[:, segment, before + 1, :nq].reshape(-1, nq)
@@ -192,10 +200,11 @@ class MotionProblem:
         mixed = self.observer.kinematics.interpolate(earlier, shares, later)
         return mixed.reshape(m, n, -1, nq)
 
-    def steps_before(self) -> tuple[np.ndarray, np.ndarray]:
+    def steps_before(self, timestep: float | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The step before each compared frame, and the share of the way to the next, (n, F)."""
-        exact = self.times / self._dt
-        before = np.clip(np.floor(exact + 1e-9).astype(int), 0, max(self.steps - 1, 0))
+        exact = self.times / (timestep or self._dt)
+        last = max(int(np.ceil(exact.max() - 1e-9)) - 1, 0)
+        before = np.clip(np.floor(exact + 1e-9).astype(int), 0, last)
         return before, np.clip(exact - before, 0.0, 1.0)
 
     def residuals(self, start: np.ndarray, theta: np.ndarray | None) -> np.ndarray:

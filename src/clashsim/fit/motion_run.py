@@ -173,6 +173,7 @@ def graph_simulator(values: GraphValues) -> Simulator:
         values.contact,
         dt=values.dt,
         rounding=values.rounding,
+        coal=False,  # which needs no further package
         surroundings=surroundings,
     )
 

@@ -251,7 +251,10 @@ def _predictions(
         fitted = replace(to_test, scene=result.model.scene)
         # The scene's own MuJoCo predicts in one batch what the others' simulators do.
         simulator = None if name == "mujoco" else run.simulator()
-        predictions[name] = predict_trials(fitted, run.theta, simulator=simulator)
+        graph = result.model.graph
+        predictions[name] = predict_trials(
+            fitted, run.theta, simulator=simulator, timestep=None if graph is None else graph.dt
+        )
     as_given = replace(to_test, scene=to_test.scene.with_params(()))
     predictions[AS_GIVEN] = predict_trials(as_given, None)
     return predictions
