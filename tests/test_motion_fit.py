@@ -187,3 +187,64 @@ def test_changing_time_steps_make_no_difference(tmp_path):
     config = FitRunConfig(params=names, fit=QUICK)
     run = fit_run(scene, path, tmp_path / "run", config=config).run
     assert estimates(run)["shoulder_damping"] == pytest.approx(8e-3, rel=0.05)
+
+
+class Killed(Exception):
+    pass
+
+
+def test_a_killed_fit_continues(pendulum, tmp_path):
+    from contextlib import contextmanager
+
+    scene, trials = str(pendulum / "pendulum.xml"), pendulum / "pendulum.safetensors"
+    config = FitRunConfig(params=("*_damping",), fit=QUICK)
+    whole = fit_run(scene, trials, tmp_path / "whole", config=config).run
+
+    @contextmanager
+    def killed_after_a_stage(title, total):
+        def advance(n):
+            if n:
+                raise Killed
+
+        yield advance
+
+    with pytest.raises(Killed):
+        fit_run(scene, trials, tmp_path / "run", config=config, progress=killed_after_a_stage)
+    (checkpoint,) = tmp_path.glob(".run.*.fit")
+    again = fit_run(scene, trials, tmp_path / "run", config=config).run
+    assert not checkpoint.exists()
+    np.testing.assert_allclose(again.theta, whole.theta, rtol=1e-9)
+
+
+def test_networks_learn_what_parameters_cannot(tmp_path):
+    spring = PENDULUM.replace('name="shoulder"', 'name="shoulder" stiffness="0.3"')
+    joints = {"shoulder": "shoulder", "elbow": "elbow"}
+    trials = recorded(spring.format(**PENDULUM_GUESS), swings(6), seconds=0.6, joints=joints)
+    scene, path = written(tmp_path, "spring", PENDULUM.format(**PENDULUM_GUESS), trials)
+    config = FitRunConfig(
+        method="neural", compare=("mujoco",), params=("shoulder_damping",), fit=QUICK
+    )
+    run = fit_run(scene, path, tmp_path / "run", config=config).run
+    models = run.metrics["models"]
+    assert models["neural"]["error"] < 0.5 * models["mujoco"]["error"]
+    start, control = np.array([[0.5, -0.3, 0.0, 0.1]]), np.zeros((1, 20, 0))
+    first = run.simulator().rollout(start, control)
+    assert np.array_equal(
+        first, clashsim.load(tmp_path / "run").simulator().rollout(start, control)
+    )
+    box = recorded(BOX.format(contact=""), tosses(3), seconds=0.2, bodies=["box"])
+    scene, path = written(tmp_path, "box", BOX.format(contact=""), box)
+    for method, words in (("neural", "moves freely"), ("graph", "is not a cube")):
+        with pytest.raises(clashsim.ClashError, match=words):
+            fit_run(scene, path, tmp_path / method, config=FitRunConfig(method=method))
+
+
+def test_gradients_in_mjx_find_the_same(tmp_path):
+    joints = {"shoulder": "shoulder", "elbow": "elbow"}
+    trials = recorded(PENDULUM.format(**PENDULUM_TRUTH), swings(3), seconds=0.4, joints=joints)
+    scene, path = written(tmp_path, "mjx", PENDULUM.format(**PENDULUM_GUESS), trials)
+    params = ("*_damping", "lower_mass", "lower_inertia")
+    quick = MotionFitConfig(horizons=(1.0,), steps=6, threads=1)
+    config = FitRunConfig(method="mjx", params=params, fit=quick)
+    found = estimates(fit_run(scene, path, tmp_path / "run", config=config).run)
+    assert found["shoulder_damping"] == pytest.approx(8e-3, rel=0.1)

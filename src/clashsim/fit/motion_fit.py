@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from clashsim.core.observed_motion import ObservedMotion
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
 from clashsim.fit.joint_states import JointStates
+from clashsim.fit.motion_checkpoint import StagesDone, fit_key, read_stages, write_stages
 from clashsim.fit.motion_loss import Linearise, LinearisedMotion, MotionLoss
 from clashsim.fit.motion_problem import MotionProblem, Segment, Starts
 from clashsim.fit.motion_segments import (
@@ -66,6 +68,8 @@ class MotionFitConfig:
             more, evenly chosen trials stand for all.
         descent_steps: The same for Gauss-Newton steps.
         threads: Threads of MuJoCo, 0 for one per core.
+        checkpoint: File that holds the finished stages, from which a killed fit continues; None for
+            no such file.
     """
 
     seed: int = 0
@@ -82,6 +86,7 @@ class MotionFitConfig:
     search_steps: int = 16_000
     descent_steps: int = 48_000
     threads: int = 0
+    checkpoint: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,9 +228,24 @@ class _Fit:
     def run(self, progress: Progress) -> None:
         """Run all stages."""
         stages = self._contact_stages() if self._recorded.has_contact else self._smooth_stages()
+        path = self._config.checkpoint
+        # What only changes the speed may change between two attempts.
+        settings = replace(self._config, checkpoint=None, threads=0)
+        key = fit_key(self._recorded.scene, self._recorded.motion, settings)
+        done = None if path is None else read_stages(path, key, self.unit.shape)
+        # The last stage is repeated, since intervals follow from it.
+        skipped = 0 if done is None else min(len(done.costs), len(stages) - 1)
+        if done is not None:
+            self.unit = done.unit
+            self.evaluations = done.evaluations
+            self._trace = [(stages[i][0], done.costs[i]) for i in range(skipped)]
         with progress("fitting", len(stages)) as advance:
-            for name, stage in stages:
+            advance(skipped)
+            for i, (name, stage) in enumerate(stages[skipped:], skipped):
                 self._trace.append((name, stage()))
+                if path is not None and i < len(stages) - 1:
+                    costs = tuple(cost for _, cost in self._trace)
+                    write_stages(path, StagesDone(self.unit, costs, self.evaluations), key)
                 advance(1)
 
     def _smooth_stages(self) -> list[tuple[str, Callable[[], float]]]:

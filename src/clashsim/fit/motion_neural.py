@@ -64,8 +64,8 @@ class NeuralFit:
     Attributes:
         augmentation: The neural scalars.
         weights: Weights (w,) of all networks; they output zero where they were not kept.
-        error_without: Root mean square error without networks, in units of the noise, on windows
-            that were not trained on.
+        error_without: Geometric mean of the errors without networks, in units of the noise, on
+            trials that were not trained on.
         error: The same with networks.
     """
 
@@ -191,7 +191,10 @@ def train_networks(
         )
         sim = found.sim
         windows = shorten_windows(windows, windows.observed.shape[1], start=found.start)
-    to_judge = _windows(recorded.subset(judged), config, max(config.seconds))
+    # Judged as they will be used: on whole trials, from their first frames.
+    whole = recorded.subset(judged)
+    shortest = min(float(trial.t[-1]) for trial in whole.motion.trials)
+    to_judge = _windows(whole, config, shortest)
     without = _error(sim.with_weights(first), to_judge)
     error = _error(sim, to_judge)
     weights = sim.weights if error < without else first
@@ -268,7 +271,11 @@ def _joint_observation(nq: int) -> ObservationModel:
 
 
 def _error(sim: AugmentedSim, windows: TrajectoryWindows) -> float:
-    """Root mean square error over windows, in units of the noise, from their guessed starts."""
+    """Geometric mean of the windows' root mean square errors, in units of the noise.
+
+    Predictions begin at the guessed starts.
+    """
     states = rollout_uncontrolled(sim, windows.start, steps=windows.observed.shape[1] - 1)
     difference = (states[..., : windows.observed.shape[2]] - windows.observed) / windows.noise
-    return float(np.sqrt(np.mean(np.nan_to_num(difference, nan=1e6) ** 2)))
+    squares = np.nan_to_num(difference, nan=1e6, posinf=1e6, neginf=1e6) ** 2
+    return float(np.exp(0.5 * np.log(squares.mean(axis=(1, 2)) + 1e-12).mean()))

@@ -16,6 +16,7 @@ from clashsim.core.motion_scene import MotionScene
 from clashsim.core.observed_motion import MotionObserver, ObservedMotion, poses_mask
 from clashsim.core.params import from_unit
 from clashsim.fit.joint_states import JointStates
+from clashsim.sim.mujoco.quiet_warnings import without_warnings
 from clashsim.sim.mujoco.simulator import MujocoSim
 
 _MAX_NUMBERS = 30_000_000  # of simulated states in memory at once
@@ -176,7 +177,8 @@ class MotionProblem:
             if theta is not None and self.scene.params:
                 thetas = np.repeat(theta[first : first + rows], n, axis=0)
             control = np.tile(self._control, (rows, 1, 1))
-            states = self._sim.rollout(part.reshape(rows * n, size), control, theta=thetas)
+            with without_warnings():
+                states = self._sim.rollout(part.reshape(rows * n, size), control, theta=thetas)
             found.append(self.at_frames(states.reshape(rows, n, self.steps + 1, size)))
         return np.concatenate(found)
 

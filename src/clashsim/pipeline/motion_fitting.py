@@ -100,6 +100,9 @@ def fit_run(
 ) -> FitRunResult:
     """Identify a scene's parameters on whole recorded trajectories, and write a run folder.
 
+    Finished stages are kept in hidden files beside the folder until it is written, so that the same
+    call continues after it was killed.
+
     Args:
         scene: An MJCF or URDF file, or the name of a built-in scene.
         recording: File with trials of `clashsim import` or `clashsim record`.
@@ -128,9 +131,14 @@ def fit_run(
     recorded = RecordedScene(loaded.with_params(params), motion, states, contacts)
     to_fit = recorded.subset(fitted_rows)
     to_test = recorded.subset(held_rows if len(held_rows) else fitted_rows)
-    settings = replace(config.fit, seed=config.seed)
-    results: dict[str, FittedMotion] = {}
+    out = Path(out)
+    checkpoints = {}
     for method in dict.fromkeys((config.method, *config.compare)):
+        checkpoints[method] = out.with_name(f".{out.name}.{method}.fit")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    results: dict[str, FittedMotion] = {}
+    for method, checkpoint in checkpoints.items():
+        settings = replace(config.fit, seed=config.seed, checkpoint=checkpoint)
         with stopwatch.measure(method):
             results[method] = method_named(method)(to_fit, config=settings, progress=progress)
     with stopwatch.measure("testing"):
@@ -172,7 +180,9 @@ def fit_run(
         pages={"report.html": page.encode()},
     )
     save_motion_run(out, run, record, overwrite=config.overwrite)
-    return FitRunResult(run, Path(out), metrics)
+    for checkpoint in checkpoints.values():
+        checkpoint.unlink(missing_ok=True)
+    return FitRunResult(run, out, metrics)
 
 
 def check_fit_config(config: FitRunConfig) -> None:
