@@ -216,6 +216,7 @@ def test_a_killed_fit_continues(pendulum, tmp_path):
     np.testing.assert_allclose(again.theta, whole.theta, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_networks_learn_what_parameters_cannot(tmp_path):
     spring = PENDULUM.replace('name="shoulder"', 'name="shoulder" stiffness="0.3"')
     joints = {"shoulder": "shoulder", "elbow": "elbow"}
@@ -232,6 +233,9 @@ def test_networks_learn_what_parameters_cannot(tmp_path):
     assert np.array_equal(
         first, clashsim.load(tmp_path / "run").simulator().rollout(start, control)
     )
+
+
+def test_methods_refuse_what_they_do_not_cover(tmp_path):
     box = recorded(BOX.format(contact=""), tosses(3), seconds=0.2, bodies=["box"])
     scene, path = written(tmp_path, "box", BOX.format(contact=""), box)
     for method, words in (("neural", "moves freely"), ("graph", "is not a cube")):
@@ -239,6 +243,7 @@ def test_networks_learn_what_parameters_cannot(tmp_path):
             fit_run(scene, path, tmp_path / method, config=FitRunConfig(method=method))
 
 
+@pytest.mark.slow
 def test_gradients_in_mjx_find_the_same(tmp_path):
     joints = {"shoulder": "shoulder", "elbow": "elbow"}
     trials = recorded(PENDULUM.format(**PENDULUM_TRUTH), swings(3), seconds=0.4, joints=joints)

@@ -11,7 +11,7 @@ from clashsim.fit.motion_run import MotionMethod, MotionModel
 
 
 @dataclass(frozen=True, eq=False)
-class FittedMotion:
+class MethodResult:
     """What a method found.
 
     Attributes:
@@ -27,7 +27,7 @@ class FittedMotion:
 
 def fit_with_mujoco(
     recorded: RecordedScene, *, config: MotionFitConfig, progress: Progress = quiet
-) -> FittedMotion:
+) -> MethodResult:
     """MuJoCo with identified parameters, by CMA-ES and Gauss-Newton steps on batched rollouts.
 
     Args:
@@ -39,12 +39,12 @@ def fit_with_mujoco(
     model = MotionModel(
         recorded.scene, fit.estimates, "mujoco", bodies=recorded.motion.observer.body_names
     )
-    return FittedMotion(model, fit)
+    return MethodResult(model, fit)
 
 
 def fit_with_mjx(
     recorded: RecordedScene, *, config: MotionFitConfig, progress: Progress = quiet
-) -> FittedMotion:
+) -> MethodResult:
     """The same model, by gradients of MJX instead of a search.
 
     Args:
@@ -64,12 +64,12 @@ def fit_with_mjx(
     model = MotionModel(
         recorded.scene, fit.estimates, "mjx", bodies=recorded.motion.observer.body_names
     )
-    return FittedMotion(model, fit)
+    return MethodResult(model, fit)
 
 
 def fit_with_networks(
     recorded: RecordedScene, *, config: MotionFitConfig, progress: Progress = quiet
-) -> FittedMotion:
+) -> MethodResult:
     """MuJoCo's parameters as by `fit_with_mujoco`, and a network in the torque of each joint.
 
     Args:
@@ -92,13 +92,16 @@ def fit_with_networks(
     if trained.kept:
         note = f"the networks change the error on trials that judge them by {change:.0f} %"
     else:
-        note = "the networks did not help on trials that judge them, so they output zero"
-    return FittedMotion(model, analytic.fit, (note,))
+        note = (
+            f"the networks change the error on trials that judge them by {change:.0f} %, which is "
+            "no clear gain, so they output zero"
+        )
+    return MethodResult(model, analytic.fit, (note,))
 
 
 def fit_with_graph(
     recorded: RecordedScene, *, config: MotionFitConfig, progress: Progress = quiet
-) -> FittedMotion:
+) -> MethodResult:
     """The shipped graph network, with parameters that are identified in MuJoCo.
 
     Args:
@@ -117,10 +120,10 @@ def fit_with_graph(
         "the graph network takes contact, size, rounding, inertia and gravity as parameters, which "
         f"were identified in MuJoCo with its time step of {timestep:.3g} s, whatever --params says"
     )
-    return FittedMotion(model, analytic.fit, (note,))
+    return MethodResult(model, analytic.fit, (note,))
 
 
-FitMethod = Callable[..., FittedMotion]
+FitMethod = Callable[..., MethodResult]
 
 
 def method_named(name: MotionMethod) -> FitMethod:

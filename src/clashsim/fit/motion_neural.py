@@ -6,7 +6,7 @@ weights of all networks are shared. Part of the trials decides whether the netwo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mujoco
 import numpy as np
@@ -33,6 +33,9 @@ _ALL_JOINTS = 3  # up to so many joints, each network reads all of them
 _LEAST_SPEED = 0.1  # rad/s or m/s
 _TORQUE_RATE = 2.0  # 1/s: an output of 1 changes a joint's usual speed at this rate
 _LEAST_NOISE = 1e-3  # rad or m
+# Share of the error without networks below which they are kept: small gains on a few trials were
+# losses on others.
+_LEAST_GAIN = 0.8
 _FEWEST_TRIALS = 3  # for which some are kept back to judge the networks
 
 
@@ -76,8 +79,8 @@ class NeuralFit:
 
     @property
     def kept(self) -> bool:
-        """Whether networks predict better than none."""
-        return self.error < self.error_without
+        """Whether networks predict clearly better than none."""
+        return self.error < _LEAST_GAIN * self.error_without
 
 
 def joint_networks(recorded: RecordedScene, units: int) -> AugmentationSpec:
@@ -197,8 +200,8 @@ def train_networks(
     to_judge = _windows(whole, config, shortest)
     without = _error(sim.with_weights(first), to_judge)
     error = _error(sim, to_judge)
-    weights = sim.weights if error < without else first
-    return NeuralFit(augmentation, np.array(weights), without, error)
+    result = NeuralFit(augmentation, np.array(sim.weights), without, error)
+    return result if result.kept else replace(result, weights=first)
 
 
 def _judging_and_training(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -287,8 +287,8 @@ def _fit_starts(
 
     def evaluate(state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Residuals (n, k) and their derivatives (n, k, 2 nv)."""
-        many = np.broadcast_to(state, (nv + 1, *state.shape))
-        moved = problem.stepped(many, np.broadcast_to(steps[:, None], (nv + 1, len(state), nv)))
+        repeated = np.broadcast_to(state, (nv + 1, *state.shape))
+        moved = problem.stepped(repeated, np.broadcast_to(steps[:, None], (nv + 1, len(state), nv)))
         thetas = problem.theta(np.broadcast_to(unit, (nv + 1, len(unit))))
         residual = problem.residuals(moved, thetas).reshape(nv + 1, len(state), -1)
         jacobian = (residual[1:] - residual[0]) / _START_DIFFERENCE
@@ -335,6 +335,6 @@ def _by_parameter(
     # Steps go inwards, so that no parameter leaves its range.
     sign = np.where(unit > 0, -1.0, 1.0)
     points = unit + _PARAMETER_DIFFERENCE * np.diag(sign)
-    many = np.broadcast_to(state, (p, *state.shape))
-    moved = problem.residuals(many, problem.theta(points)).reshape(p, len(state), -1)
+    repeated = np.broadcast_to(state, (p, *state.shape))
+    moved = problem.residuals(repeated, problem.theta(points)).reshape(p, len(state), -1)
     return np.moveaxis((moved - residual) / (_PARAMETER_DIFFERENCE * sign[:, None, None]), 0, 2)

@@ -66,9 +66,9 @@ def find_contacts(
         for row in rows:
             data.qpos[:] = state.qpos[row]
             mujoco.mj_kinematics(model, data)
-            here = {name for name in scene.contacts if _touches(scene, data, name)}
-            touching |= here
-            if here:
+            touching_now = {name for name in scene.contacts if _touches(scene, data, name)}
+            touching |= touching_now
+            if touching_now:
                 found = min(found, int(row))
         first.append(found)
     starts = np.array(first)

@@ -28,7 +28,7 @@ from clashsim.evaluate.motion_errors import (
 )
 from clashsim.fit.joint_states import joint_states
 from clashsim.fit.motion_fit import MotionFitConfig, RecordedScene
-from clashsim.fit.motion_methods import FittedMotion, method_named
+from clashsim.fit.motion_methods import MethodResult, method_named
 from clashsim.fit.motion_run import (
     METHODS,
     MotionMethod,
@@ -136,7 +136,7 @@ def fit_run(
     for method in dict.fromkeys((config.method, *config.compare)):
         checkpoints[method] = out.with_name(f".{out.name}.{method}.fit")
     out.parent.mkdir(parents=True, exist_ok=True)
-    results: dict[str, FittedMotion] = {}
+    results: dict[str, MethodResult] = {}
     for method, checkpoint in checkpoints.items():
         settings = replace(config.fit, seed=config.seed, checkpoint=checkpoint)
         with stopwatch.measure(method):
@@ -252,7 +252,7 @@ def _split(count: int, config: FitRunConfig) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _predictions(
-    results: Mapping[str, FittedMotion], to_test: RecordedScene
+    results: Mapping[str, MethodResult], to_test: RecordedScene
 ) -> dict[str, MotionPrediction]:
     """Predictions of all methods and of the scene as given."""
     predictions = {}
@@ -272,7 +272,7 @@ def _predictions(
 
 def _metrics(
     predictions: Mapping[str, MotionPrediction],
-    results: Mapping[str, FittedMotion],
+    results: Mapping[str, MethodResult],
     to_test: RecordedScene,
     *,
     main: str,
