@@ -77,7 +77,7 @@ class MotionObserver:
         return tuple(self.kinematics.model.joint(joint).name for joint in self.joints)
 
     @property
-    def _hinged(self) -> np.ndarray:
+    def hinged(self) -> np.ndarray:
         """Which of the observed joints are hinges, (j,)."""
         return self.kinematics.model.jnt_type[list(self.joints)] == _SCALAR[0]
 
@@ -113,7 +113,7 @@ class MotionObserver:
         of_bodies = of_bodies.reshape(*qpos.shape[:-1], _RESIDUALS_OF_POSE * len(self.bodies))
         difference = self.joint_coordinates(qpos) - joints
         # Recorded angles may be cut to a range; whole turns are no error.
-        rounds = np.where(self._hinged, np.round(difference / (2 * np.pi)), 0.0)
+        rounds = np.where(self.hinged, np.round(difference / (2 * np.pi)), 0.0)
         of_joints = (difference - 2 * np.pi * rounds) * self.joint_scale
         found = np.concatenate([of_bodies, of_joints], axis=-1)
         return np.where(np.isnan(poses_mask(poses, joints)), 0.0, found)

@@ -34,6 +34,7 @@ class MotionPrediction:
         misfit: Root mean square residuals (n,) of the whole trials, sizes.
         bodies: Names of the recorded bodies.
         joints: Names of the recorded joints.
+        hinged: Which of these joints (j,) are hinges, the others being slides.
         sizes: Sizes (b,) of the bodies, m.
         start_frames: Number of frames (n,) that the start of each trial was fitted to.
     """
@@ -48,6 +49,7 @@ class MotionPrediction:
     misfit: np.ndarray
     bodies: tuple[str, ...]
     joints: tuple[str, ...]
+    hinged: np.ndarray
     sizes: np.ndarray
     start_frames: np.ndarray
 
@@ -68,8 +70,10 @@ class MotionPrediction:
 
     @property
     def joint_error(self) -> np.ndarray:
-        """Differences (n, F, j) of joint coordinates, rad or m."""
-        return np.abs(np.nan_to_num(self.predicted_joints, nan=_LOST) - self.recorded_joints)
+        """Differences (n, F, j) of joint coordinates, rad or m; whole turns do not count."""
+        difference = np.nan_to_num(self.predicted_joints, nan=_LOST) - self.recorded_joints
+        rounds = np.where(self.hinged, np.round(difference / (2 * np.pi)), 0.0)
+        return np.abs(difference - 2 * np.pi * rounds)
 
 
 def predict_trials(
@@ -127,6 +131,7 @@ def predict_trials(
         misfit=problem.root_mean_squares(np.clip(residual, -_LOST, _LOST)),
         bodies=observer.body_names,
         joints=observer.joint_names,
+        hinged=observer.hinged,
         sizes=observer.sizes,
         start_frames=np.array([segment.start_frames for segment in segments]),
     )
@@ -153,7 +158,8 @@ def error_figures(prediction: MotionPrediction) -> dict[str, Any]:
     joints = {}
     of_joints = _over_frames(prediction.joint_error)
     for i, joint in enumerate(prediction.joints):
-        joints[joint] = _figure(of_joints[:, i])
+        scale, key = (np.degrees(1.0), "deg") if prediction.hinged[i] else (1e3, "mm")
+        joints[joint] = {key: _figure(scale * of_joints[:, i])}
     return {
         "error": float(prediction.misfit.mean()),
         "median": float(np.median(prediction.misfit)),

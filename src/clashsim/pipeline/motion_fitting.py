@@ -293,7 +293,7 @@ def _metrics(
 def _judged(held_out: int, fitted: int) -> str:
     """On which trials models were tested."""
     if held_out:
-        return f"on {held_out} held-out trials"
+        return f"on {held_out} held-out {'trial' if held_out == 1 else 'trials'}"
     return f"on the {fitted} fitted trials themselves"
 
 

@@ -138,7 +138,10 @@ def accuracy_rows(figures: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
                 ]
             )
         for joint, errors in of_model["joints"].items():
-            rows.append([model, f"joint {joint}", "-", "-", f"{np.degrees(errors['mean']):.3g}"])
+            texts = [
+                f"{errors[key]['mean']:.3g}" if key in errors else "-" for key in ("mm", "deg")
+            ]
+            rows.append([model, f"joint {joint}", "-", *texts])
     return rows
 
 
