@@ -14,7 +14,7 @@ from clashsim import cli
 from clashsim.core.errors import DataError, ParamError, RunError
 from clashsim.core.trials import Trials
 from clashsim.data.trial_files import write_trials
-from clashsim.fit.motion_fit import MotionFitConfig
+from clashsim.fit.recorded_scene import MotionFitConfig
 from clashsim.pipeline.motion_fitting import AS_GIVEN, FitRunConfig, fit_run
 from motion_scenes import (
     BOX,

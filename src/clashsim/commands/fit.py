@@ -71,7 +71,7 @@ def config_from(options: FitOptions) -> FitRunConfig:
     Args:
         options: As given on the command line.
     """
-    from clashsim.fit.motion_fit import MotionFitConfig
+    from clashsim.fit.recorded_scene import MotionFitConfig
     from clashsim.pipeline.motion_fitting import FitRunConfig
 
     return FitRunConfig(

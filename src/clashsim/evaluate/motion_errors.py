@@ -12,8 +12,8 @@ import numpy as np
 from clashsim.core.kinematics import conjugate, logarithm, multiply
 from clashsim.core.params import to_unit
 from clashsim.core.protocols import Simulator
-from clashsim.fit.motion_fit import MotionFitConfig, RecordedScene
 from clashsim.fit.motion_segments import contact_depth, whole_trials
+from clashsim.fit.recorded_scene import MotionFitConfig, RecordedScene
 
 _LOST = 100.0  # sizes: predictions that are not finite count as this far off
 _DEPTH_FRAMES = 40  # of a trial, in which penetration is measured

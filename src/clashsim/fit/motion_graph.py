@@ -19,8 +19,9 @@ from clashsim.core.mjcf_assets import parse_scene
 from clashsim.core.motion_params import candidate_params
 from clashsim.core.motion_scene import CONTACT, MotionScene
 from clashsim.core.params import to_unit
-from clashsim.fit.motion_fit import MotionFit, RecordedScene
+from clashsim.fit.motion_fit import MotionFit
 from clashsim.fit.motion_run import GraphValues
+from clashsim.fit.recorded_scene import RecordedScene
 
 RATE = 148.0  # steps per second for which the network was trained
 _HALF_RANGE = (0.0445, 0.0555)  # m, half sides of the cubes that it was trained on

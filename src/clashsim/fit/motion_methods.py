@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from clashsim.core.progress import Progress, quiet
-from clashsim.fit.motion_fit import MotionFit, MotionFitConfig, RecordedScene, fit_motion
+from clashsim.fit.motion_fit import MotionFit, fit_motion
 from clashsim.fit.motion_run import MotionMethod, MotionModel
+from clashsim.fit.recorded_scene import MotionFitConfig, RecordedScene
 
 
 @dataclass(frozen=True, eq=False)

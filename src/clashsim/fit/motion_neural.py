@@ -14,9 +14,10 @@ import numpy as np
 from clashsim.core.augmentation_spec import AugmentationSpec, NeuralScalar, initial_weights
 from clashsim.core.errors import SceneError
 from clashsim.core.motion_scene import MotionScene
-from clashsim.fit.motion_fit import MotionFit, RecordedScene
+from clashsim.fit.motion_fit import MotionFit
 from clashsim.fit.motion_problem import Segment, guess_start
 from clashsim.fit.motion_segments import segments_of
+from clashsim.fit.recorded_scene import RecordedScene
 from clashsim.fit.shooting import (
     FreeParameters,
     ObservationModel,

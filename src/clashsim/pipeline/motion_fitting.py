@@ -27,7 +27,6 @@ from clashsim.evaluate.motion_errors import (
     predict_trials,
 )
 from clashsim.fit.joint_states import joint_states
-from clashsim.fit.motion_fit import MotionFitConfig, RecordedScene
 from clashsim.fit.motion_methods import MethodResult, method_named
 from clashsim.fit.motion_run import (
     METHODS,
@@ -37,6 +36,7 @@ from clashsim.fit.motion_run import (
     save_motion_run,
 )
 from clashsim.fit.motion_segments import ContactTimes, find_contacts
+from clashsim.fit.recorded_scene import MotionFitConfig, RecordedScene
 from clashsim.pipeline.arguments import check_not_negative
 from clashsim.pipeline.durations import Stopwatch, say_nothing
 from clashsim.pipeline.recordings import read_recording
