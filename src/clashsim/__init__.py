@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from clashsim.data.trial_files import read_trials as read_trials
     from clashsim.data.trial_files import write_trials as write_trials
     from clashsim.fit.base import distilled_model as distilled_model
-    from clashsim.fit.calibrate import Calibration as Calibration
     from clashsim.fit.calibrate import calibrate as calibrate
     from clashsim.fit.calibrated_pairs import CalibratedPairs as CalibratedPairs
     from clashsim.fit.calibrated_run import CalibratedRun as CalibratedRun
+    from clashsim.fit.calibration import Calibration as Calibration
     from clashsim.fit.distil import DistillationConfig as DistillationConfig
     from clashsim.fit.distil import DistilledModel as DistilledModel
     from clashsim.fit.distil import distil as distil
@@ -105,7 +105,7 @@ _HOMES = {
     "write_back": "data.mjcf",
     "distilled_model": "fit.base",
     "SolvedModel": "fit.solved_model",
-    "Calibration": "fit.calibrate",
+    "Calibration": "fit.calibration",
     "calibrate": "fit.calibrate",
     "DistilledModel": "fit.distil",
     "DistillationConfig": "fit.distil",
