@@ -57,7 +57,11 @@ NOT_RUN = {
 }
 # Sketches that need the reader's own recordings: their imports are run here, and the calls by the
 # tests named.
-SKETCHES = {"docs/mjx.md": "test_mjx_sim.py", "docs/augmented.md": "test_augmented.py"}
+SKETCHES = {
+    "docs/mjx.md": "test_mjx_sim.py",
+    "docs/augmented.md": "test_augmented.py",
+    "docs/trajectories.md": "test_motion_fit.py",
+}
 # Blocks that are formulas and not code.
 PROSE = {("docs/slides.md", "s^2 = u.A u")}
 # Options that make a command fast without changing what it does.

@@ -27,6 +27,7 @@ GUIDES = {
     "advise": ["advise"],
     "plan": ["planning"],
     "execute": ["planning", "laboratory"],
+    "fit": ["trajectories"],
     "train": ["pushing"],
     "evaluate": ["pushing"],
     "loop": ["loop"],
@@ -63,7 +64,12 @@ API = {
         "clashsim.fit.advise",
         "clashsim.fit.candidates",
     ],
-    "Runs": ["clashsim.fit.calibrated_run", "clashsim.fit.run_folder"],
+    "Runs": [
+        "clashsim.fit.calibrated_run",
+        "clashsim.fit.run_folder",
+        "clashsim.fit.motion_run",
+        "clashsim.fit.recorded_scene",
+    ],
     "Simulators": [
         "clashsim.core.protocols",
         "clashsim.sim.mujoco.simulator",

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from clashsim.data.trial_files import read_trials as read_trials
     from clashsim.data.trial_files import write_trials as write_trials
     from clashsim.fit.base import distilled_model as distilled_model
-    from clashsim.fit.calibrate import Calibration as Calibration
     from clashsim.fit.calibrate import calibrate as calibrate
     from clashsim.fit.calibrated_pairs import CalibratedPairs as CalibratedPairs
     from clashsim.fit.calibrated_run import CalibratedRun as CalibratedRun
+    from clashsim.fit.calibration import Calibration as Calibration
     from clashsim.fit.distil import DistillationConfig as DistillationConfig
     from clashsim.fit.distil import DistilledModel as DistilledModel
     from clashsim.fit.distil import distil as distil
+    from clashsim.fit.motion_run import MotionRun as MotionRun
     from clashsim.fit.pairs_folder import load as load
     from clashsim.fit.run_folder import save_run as save_run
     from clashsim.fit.sample import sample as sample
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from clashsim.pipeline.calibration import calibrate_run as calibrate_run
     from clashsim.pipeline.log_import import ImportConfig as ImportConfig
     from clashsim.pipeline.log_import import import_logs as import_logs
+    from clashsim.pipeline.motion_fitting import FitRunConfig as FitRunConfig
+    from clashsim.pipeline.motion_fitting import FitRunResult as FitRunResult
+    from clashsim.pipeline.motion_fitting import fit_run as fit_run
     from clashsim.pipeline.pair_calibration import PairsResult as PairsResult
     from clashsim.pipeline.pair_calibration import calibrate_pairs as calibrate_pairs
     from clashsim.pipeline.planning import PlanConfig as PlanConfig
@@ -66,6 +70,10 @@ _HOMES = {
     "calibrate_run": "pipeline.calibration",
     "calibrate_pairs": "pipeline.pair_calibration",
     "PairsResult": "pipeline.pair_calibration",
+    "fit_run": "pipeline.motion_fitting",
+    "FitRunConfig": "pipeline.motion_fitting",
+    "FitRunResult": "pipeline.motion_fitting",
+    "MotionRun": "fit.motion_run",
     "CalibratedPairs": "fit.calibrated_pairs",
     "CalibrationConfig": "pipeline.calibration",
     "CalibrationResult": "pipeline.calibration",
@@ -97,7 +105,7 @@ _HOMES = {
     "write_back": "data.mjcf",
     "distilled_model": "fit.base",
     "SolvedModel": "fit.solved_model",
-    "Calibration": "fit.calibrate",
+    "Calibration": "fit.calibration",
     "calibrate": "fit.calibrate",
     "DistilledModel": "fit.distil",
     "DistillationConfig": "fit.distil",

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from clashsim.commands.option_types import OutputPath, RunArgument
 from clashsim.commands.run_tables import unwritten_params, warn_if_unreliable
+from clashsim.commands.shared import say
 
 if TYPE_CHECKING:
     import numpy as np
 
     from clashsim.fit.calibrated_run import CalibratedRun
+    from clashsim.fit.motion_run import MotionRun
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class ExportOptions:
     """
 
     run: RunArgument
-    """Run folder of clashsim calibrate or demo."""
+    """Run folder of clashsim calibrate, fit or demo."""
     out: OutputPath
     """Folder to write to."""
     posterior_samples: int = 0
@@ -46,12 +48,15 @@ class ExportOptions:
 def run(options: ExportOptions) -> None:
     """Run `clashsim export`."""
     from clashsim.data.folders import dumps, write_folder
+    from clashsim.fit.motion_run import is_motion_run, load_motion_run
     from clashsim.fit.run_folder import load, read_notes
     from clashsim.pipeline.arguments import check_not_negative
 
     check_not_negative(posterior_samples=options.posterior_samples, seed=options.seed)
-    calibrated = load(options.run)
-    slide = read_notes(options.run)["slide"]
+    of_motion = is_motion_run(options.run)
+    calibrated: CalibratedRun | MotionRun
+    calibrated = load_motion_run(options.run) if of_motion else load(options.run)
+    slide = None if of_motion else read_notes(options.run)["slide"]
     scene = calibrated.scene
     edited = calibrated.mjcf()
     assets, folder = _asset_paths(scene.assets)
@@ -68,7 +73,10 @@ def run(options: ExportOptions) -> None:
     write_folder(options.out, files | assets, overwrite=options.overwrite, kind="export")
     missing = unwritten_params(calibrated, edited)
     print(f"{', '.join(files)} written to {options.out}{missing}")
-    warn_if_unreliable(options.run)
+    if of_motion:
+        say(f"About this run: {calibrated.metrics['conclusion']}")
+    else:
+        warn_if_unreliable(options.run)
     absolute = [name for name in scene.assets if PurePosixPath(name).is_absolute()]
     if absolute:
         print(f"files that the scene names by absolute paths are not in it: {', '.join(absolute)}")
@@ -92,13 +100,11 @@ def _asset_paths(assets: Mapping[str, bytes]) -> tuple[dict[str, bytes], str]:
     return paths, folder
 
 
-def _ranges(run: CalibratedRun) -> list[dict[str, Any]]:
+def _ranges(run: CalibratedRun | MotionRun) -> list[dict[str, Any]]:
     """Entries of ranges.json, one per parameter; the number in the MJCF file is sign * value."""
     ranges = run.ranges()
     entries = []
-    for param, estimate, value in zip(
-        run.scene.params, run.calibration.theta, run.theta, strict=True
-    ):
+    for param, estimate, value in zip(run.scene.params, run.estimates, run.theta, strict=True):
         low, high = ranges[param.name]
         entries.append(
             {

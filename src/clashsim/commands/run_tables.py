@@ -11,6 +11,7 @@ from clashsim.commands.shared import console, say, say_table
 if TYPE_CHECKING:
     from clashsim.data.mjcf import EditedMjcf
     from clashsim.fit.calibrated_run import CalibratedRun
+    from clashsim.fit.motion_run import MotionRun
 
 
 def print_run(
@@ -101,7 +102,7 @@ def warn_if_unreliable(folder: Path) -> None:
         console().print(f"About this run: {conclusion(metrics)}", style="yellow", markup=False)
 
 
-def unwritten_params(run: CalibratedRun, edited: EditedMjcf) -> str:
+def unwritten_params(run: CalibratedRun | MotionRun, edited: EditedMjcf) -> str:
     """Clauses to append to "scene written to ...": which parameters are not in it, and why.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from clashsim.commands.motion_tables import print_motion_run
 from clashsim.commands.option_types import RunArgument
 from clashsim.commands.run_tables import print_pairs, print_run
 from clashsim.commands.shared import say
@@ -18,16 +19,20 @@ class ShowOptions:
     """
 
     run: RunArgument
-    """Run folder of clashsim calibrate or demo."""
+    """Run folder of clashsim calibrate, fit or demo."""
     details: bool = False
     """A run of several pairs: also print the tables of each pair."""
 
 
 def run(options: ShowOptions) -> None:
     """Run `clashsim show`."""
+    from clashsim.fit.motion_run import is_motion_run
     from clashsim.fit.pairs_folder import pair_folders, pairs_notes
     from clashsim.fit.run_folder import read_notes
 
+    if is_motion_run(options.run):
+        _show_motion(options.run)
+        return
     folders = pair_folders(options.run)
     if not folders:
         _show(options.run)
@@ -40,6 +45,16 @@ def run(options: ShowOptions) -> None:
         say(sentence)
     metrics = {name: read_notes(path)["metrics"] for name, path in folders.items()}
     print_pairs(metrics, options.run, detailed=options.details)
+
+
+def _show_motion(folder: Path) -> None:
+    """Print the results of a fit to whole trajectories."""
+    from clashsim.fit.motion_run import load_motion_run
+
+    fitted = load_motion_run(folder)
+    print_motion_run(fitted)
+    for note in fitted.notes:
+        say(note)
 
 
 def _show(folder: Path) -> None:

@@ -121,7 +121,7 @@ def colliding_geoms(
         (first, second)
         for first in geoms_moving_with(model, a)
         for second in geoms_moving_with(model, b)
-        if (first, second) != (a, b) and _collide(spec, geoms[first], geoms[second])
+        if (first, second) != (a, b) and geoms_collide(spec, geoms[first], geoms[second])
     ]
     if len(more) >= _MAX_PARTS:
         raise SceneError(
@@ -149,8 +149,14 @@ def geoms_moving_with(model: mujoco.MjModel, geom: str) -> list[str]:
     return names
 
 
-def _collide(spec: mujoco.MjSpec, a: mujoco.MjsGeom, b: mujoco.MjsGeom) -> bool:
-    """Whether two geoms collide in the author's scene."""
+def geoms_collide(spec: mujoco.MjSpec, a: mujoco.MjsGeom, b: mujoco.MjsGeom) -> bool:
+    """Decide whether two geoms of different bodies collide in the author's scene.
+
+    Args:
+        spec: The scene's specification.
+        a: One geom.
+        b: The other geom.
+    """
     if any({pair.geomname1, pair.geomname2} == {a.name, b.name} for pair in spec.pairs):
         return True
     bodies = {a.parent.name, b.parent.name}
@@ -192,7 +198,7 @@ def ensure_named_pair(
         pair.name = name
         return
     _refuse_excluded(spec, scene, a, b)
-    attributes = _mixed_attributes(model or spec.copy().compile(), a.name, b.name)
+    attributes = mixed_attributes(model or spec.copy().compile(), a.name, b.name)
     spec.add_pair(name=name, geomname1=a.name, geomname2=b.name, **attributes)
 
 
@@ -217,11 +223,19 @@ def _refuse_excluded(spec: mujoco.MjSpec, scene: str, a: mujoco.MjsGeom, b: mujo
         )
 
 
-def _mixed_attributes(model: mujoco.MjModel, first: str, second: str) -> dict[str, Any]:
+def mixed_attributes(model: mujoco.MjModel, first: str, second: str) -> dict[str, Any]:
     """Combine the contact attributes of two geoms as MuJoCo does for contacts without a `<pair>`.
 
     The geom of higher priority decides alone. At equal priority, friction is the maximum of both,
     and solver parameters are averaged with the geoms' solmix as weights.
+
+    Args:
+        model: The compiled scene.
+        first: Name of a geom.
+        second: Name of the other geom.
+
+    Returns:
+        Attributes of a `<pair>` by name.
     """
     a = model.geom(first)
     b = model.geom(second)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib import resources
@@ -28,7 +27,14 @@ from clashsim.core.mechanism import Mechanism
 from clashsim.core.mjcf_assets import parse_scene, scene_assets
 from clashsim.core.mobility import Mobility, looks_same_rotated, plane_basis
 from clashsim.core.pair_choice import choose_pair, collision_key, geom_named
-from clashsim.core.params import Param, Slot, locate_param, nominal, pair_rows
+from clashsim.core.params import Param, pair_rows
+from clashsim.core.scene_model import (
+    EXACT_EFFECTS,
+    SAMPLED_EFFECTS,
+    SceneModel,
+    compiler_error,
+    model_field,
+)
 from clashsim.core.settings_file import SceneSettings, load_settings
 from clashsim.core.strike_distribution import StrikeDistribution
 
@@ -44,25 +50,6 @@ __all__ = [
     "shipped_scenes",
 ]
 
-# Effects of real impacts that MuJoCo's contact does not have. These are added to simulated impacts
-# (`clashsim.core.effects`), and their values are sampled like those of any other parameter.
-SAMPLED_EFFECTS = ("effect/tangential_stiffness", "effect/x", "effect/y", "effect/yaw")
-# These are added to a predicted outcome by a formula (`clashsim.nets.effects`), so that no network
-# has to learn them.
-EXACT_EFFECTS = (
-    "effect/drag",
-    "effect/height",
-    "effect/pitch",
-    "effect/tip_height",
-    "effect/tip_reach",
-    "effect/tip_pitch",
-    "effect/tip_gyration",
-)
-_EFFECTS = SAMPLED_EFFECTS + EXACT_EFFECTS
-# Fields of MjModel from which MuJoCo derives constants; mj_setConst must follow a write to them.
-_CONST_FIELDS = ("body_mass", "body_inertia", "body_ipos", "body_iquat", "dof_armature", "qpos0")
-# Targets of parameters that move a body's mass centre or turn its principal axes.
-_MOVED_CENTRE = re.compile(r"body/(?P<body>.+)/(ipos|iquat)\[.*\]")
 _SAME_NORMAL = 1e-6  # difference of cosines between axes that are taken to be parallel
 _MAX_SENSED_DISTANCE = 1e3  # m, cutoff of the distance sensors; larger than any scene
 # Sensors that are added for each pair of geoms that may collide in a strike.
@@ -75,7 +62,7 @@ _REPORTED_CONTACTS = 1
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class Scene(SceneModel):
     """MJCF text, the two geoms that collide, the ground if any, and the parameters to identify.
 
     Attributes:
@@ -116,13 +103,13 @@ class Scene:
         name_geoms(spec)
         self._check_geom_names(spec)
         free_from_mocap(spec, (self.struck, self.striker))
-        self._let_centres_move(spec)
+        self.let_centres_move(spec)
         try:
             strike = name_pairs(spec, self.name, self.struck, self.striker, STRIKE)
             if self.ground is not None:
                 name_pairs(spec, self.name, self.struck, self.ground, GROUND)
         except ValueError as error:
-            raise _compiler_error(self.name, error) from None
+            raise compiler_error(self.name, error) from None
         # Each sensor gives the number of contacts of a pair of geoms, then the distance and the
         # relative velocity of the deepest one in that contact's axes, normal first.
         number_of_contacts = 1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND)
@@ -137,17 +124,6 @@ class Scene:
                 **_between(*pair),
             )
         return spec
-
-    def _let_centres_move(self, spec: mujoco.MjSpec) -> None:
-        """Compile bodies whose mass centre or principal axes are parameters in the general form.
-
-        In the simpler form of a body whose axes are those of its inertia, they cannot be moved.
-        """
-        for param in self.params:
-            match = _MOVED_CENTRE.fullmatch(param.target)
-            body = None if match is None else spec.body(match.group("body"))
-            if body is not None:
-                body.simple = 0
 
     def _check_geom_names(self, spec: mujoco.MjSpec) -> None:
         """Raise a `SceneError` unless all named geoms exist and struck and striker differ."""
@@ -164,14 +140,6 @@ class Scene:
                 f"scene {self.name!r}: the pair needs two different geoms, "
                 f"got {self.struck!r} twice"
             )
-
-    @cached_property
-    def base(self) -> mujoco.MjModel:
-        """The compiled model at the author's own parameter values."""
-        try:
-            return self.spec.compile()
-        except ValueError as error:
-            raise _compiler_error(self.name, error) from None
 
     @cached_property
     def strike_geoms(self) -> tuple[tuple[str, str], ...]:
@@ -222,65 +190,6 @@ class Scene:
         # The distance sensors do not need collision detection, so it is switched off.
         spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
         return spec.compile()
-
-    @cached_property
-    def slots(self) -> tuple[Slot | None, ...]:
-        """Where each parameter lives in the model, in `params` order.
-
-        None for effects ("effect/NAME"), which MuJoCo's model does not have.
-        """
-        names = [param.name for param in self.params]
-        for name in names:
-            if names.count(name) > 1:
-                raise ParamError(f"two parameters are both named {name!r}")
-        slots: list[Slot | None] = []
-        for param in self.params:
-            if param.target in _EFFECTS:
-                slots.append(None)
-            elif param.target.startswith("effect/"):
-                raise ParamError(
-                    f"there is no effect {param.target!r}; {did_you_mean(param.target, _EFFECTS)}"
-                )
-            else:
-                slots.append(locate_param(self.base, param.target))
-        return tuple(slots)
-
-    def write(self, theta: np.ndarray, field: Callable[[str], np.ndarray]) -> None:
-        """Write parameters into the arrays of one model, or of n simulations of a batch.
-
-        Args:
-            theta: (p,) for a model or (n, p) for a batch, in natural units.
-            field: Returns the array to write to, given the name of a field as in `Slot`.
-        """
-        values = np.asarray(theta, float).T
-        for slot, param, value in zip(self.slots, self.params, values, strict=True):
-            if slot is not None:
-                slot.write(field(slot.field), param.sign * value)
-
-    def model(self, theta: np.ndarray | None = None) -> mujoco.MjModel:
-        """Compile a fresh model.
-
-        Args:
-            theta: (p,), in natural units; None leaves the author's values.
-
-        Returns:
-            A model that the caller may change.
-        """
-        model = self.spec.compile()
-        if theta is not None:
-            self.write(theta, lambda name: model_field(model, name))
-            mujoco.mj_setConst(model, mujoco.MjData(model))
-        return model
-
-    @property
-    def nominal(self) -> np.ndarray:
-        """Nominal theta (p,), in natural units."""
-        return nominal(self.params)
-
-    @property
-    def needs_const(self) -> bool:
-        """Whether MuJoCo's derived constants must be recomputed after theta is written."""
-        return any(slot is not None and slot.field in _CONST_FIELDS for slot in self.slots)
 
     @cached_property
     def struck_body(self) -> Mobility:
@@ -377,10 +286,6 @@ class Scene:
         kept = [param for param in self.params if not param.target.startswith("effect/")]
         return replace(self, in_space=True, params=tuple(kept))
 
-    def with_params(self, params: Sequence[Param]) -> Scene:
-        """Copy the scene with other parameters to identify."""
-        return replace(self, params=tuple(params))
-
     @staticmethod
     def load(
         source: str | Path,
@@ -463,28 +368,6 @@ def scene_params(scene: Scene) -> tuple[Param, ...]:
     )
 
 
-def model_field(model: mujoco.MjModel, name: str) -> np.ndarray:
-    """Look up the array of a model that holds a parameter.
-
-    Args:
-        model: The model.
-        name: The field of a `Slot`, such as "pair_friction" or "opt.gravity".
-
-    Returns:
-        The array; writing to it changes the model.
-    """
-    if not name.startswith("opt."):
-        return getattr(model, name)
-    option = name.removeprefix("opt.")
-    value = getattr(model.opt, option)
-    if not isinstance(value, np.ndarray):
-        raise ParamError(
-            f"option {option!r} is a single number; "
-            "only vector options such as gravity can be parameters"
-        )
-    return value
-
-
 def _scene_path(source: str | Path) -> Path:
     """Find the MJCF file of a shipped scene by name, or check that a given one exists."""
     path = Path(source)
@@ -510,6 +393,19 @@ def author_model(source: str | Path) -> mujoco.MjModel:
     path = _scene_path(source)
     xml, assets = _read_scene(path)
     return _author_model(xml, assets, path.stem)
+
+
+def read_scene_file(source: str | Path) -> tuple[Path, str, dict[str, bytes]]:
+    """Read a scene's file.
+
+    Args:
+        source: Name of a shipped scene, or an MJCF or URDF file.
+
+    Returns:
+        Its path, its text, and the content of the files that it names.
+    """
+    path = _scene_path(source)
+    return path, *_read_scene(path)
 
 
 def _read_scene(path: Path) -> tuple[str, dict[str, bytes]]:
@@ -540,19 +436,7 @@ def _author_model(xml: str, assets: Mapping[str, bytes], name: str) -> mujoco.Mj
     try:
         return spec.compile()
     except ValueError as error:
-        raise _compiler_error(name, error) from None
-
-
-def _compiler_error(name: str, error: ValueError) -> SceneError:
-    """What is wrong with a scene, in one line."""
-    if "mass and inertia of moving bodies" in str(error):
-        body = re.search(r"Element name '([^']*)'", str(error))
-        which = f"body {body.group(1)!r}" if body else "a body"
-        return SceneError(
-            f"scene {name!r}: {which} moves and has no mass: give its geoms a density or mass "
-            "above zero, or the body an <inertial>"
-        )
-    return SceneError(f"scene {name!r} does not compile: {' '.join(str(error).split())}")
+        raise compiler_error(name, error) from None
 
 
 def _at_usual_height(body: Mobility, mechanism: Mechanism, normal: np.ndarray) -> Mobility:

@@ -6,7 +6,7 @@ Only what holds the parameters is changed or added; every other byte of the text
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import mujoco
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from clashsim.core.errors import SceneError
 from clashsim.core.mjcf_assets import parse_scene
 from clashsim.core.params import Slot
-from clashsim.core.scene import GROUND, STRIKE, Scene
+from clashsim.core.scene_model import SceneModel
 from clashsim.data.mjcf_text import (
     AttributeValue,
     Edit,
@@ -71,7 +71,7 @@ class _Home:
     name: str = ""
 
 
-def write_back(xml: str, scene: Scene, theta: np.ndarray | Sequence[float]) -> EditedMjcf:
+def write_back(xml: str, scene: SceneModel, theta: np.ndarray | Sequence[float]) -> EditedMjcf:
     """Write parameters into the author's text.
 
     The edited text is compiled and compared with `scene.model(theta)` before it is returned.
@@ -101,13 +101,17 @@ def write_back(xml: str, scene: Scene, theta: np.ndarray | Sequence[float]) -> E
             unwritten.append(param.name)
             continue
         kind, *name_parts, _ = param.target.split("/")  # kind/name/field; names may have slashes
-        home = _find_home(elements, scene, slot, kind=kind, name="/".join(name_parts))
+        names = ["/".join(name_parts)]
+        if kind == "pair":  # a contact of bodies with several geoms has several pairs
+            names = [scene.base.pair(row).name for row in slot.rows]
         value = _attribute_value(scene, slot, param.sign * float(number))
-        if home.element is None:
-            added_values.setdefault((home.kind, home.name), []).append(value)
-        else:
-            changed[home.element.begin] = home.element
-            changed_values.setdefault(home.element.begin, []).append(value)
+        for name in names:
+            home = _find_home(elements, scene, slot, kind=kind, name=name)
+            if home.element is None:
+                added_values.setdefault((home.kind, home.name), []).append(value)
+            else:
+                changed[home.element.begin] = home.element
+                changed_values.setdefault(home.element.begin, []).append(value)
     edits: list[Edit] = []
     for position, element in changed.items():
         edits += edit_attributes(text, element, changed_values[position])
@@ -119,7 +123,7 @@ def write_back(xml: str, scene: Scene, theta: np.ndarray | Sequence[float]) -> E
 
 
 def _find_home(
-    elements: Sequence[XmlElement], scene: Scene, slot: Slot, *, kind: str, name: str
+    elements: Sequence[XmlElement], scene: SceneModel, slot: Slot, *, kind: str, name: str
 ) -> _Home:
     """Find the element that holds the parameter of an object.
 
@@ -174,7 +178,7 @@ def _option_home(objects: Sequence[XmlElement], attribute: str) -> _Home:
 
 
 def _pair_home(
-    objects: Sequence[XmlElement], scene: Scene, name: str, *, has_include: bool
+    objects: Sequence[XmlElement], scene: SceneModel, name: str, *, has_include: bool
 ) -> _Home:
     """The <pair> with this name, else the <pair> between the same two geoms."""
     pairs = [
@@ -199,7 +203,7 @@ def _pair_home(
     return _Home(None, "pair", name)
 
 
-def _only_one(found: Sequence[XmlElement], what: str, scene: Scene) -> XmlElement:
+def _only_one(found: Sequence[XmlElement], what: str, scene: SceneModel) -> XmlElement:
     """The one element that was found for `what`; raises a SceneError where there are several."""
     if len(found) > 1:
         raise SceneError(
@@ -209,12 +213,14 @@ def _only_one(found: Sequence[XmlElement], what: str, scene: Scene) -> XmlElemen
     return found[0]
 
 
-def _geoms_of_pair(scene: Scene, pair: str) -> set[str | None]:
-    """Names of the two geoms of the pair that is the strike or the ground contact."""
-    return {scene.struck, {STRIKE: scene.striker, GROUND: scene.ground}.get(pair)}
+def _geoms_of_pair(scene: SceneModel, pair: str) -> set[str | None]:
+    """Names of the two geoms of a pair."""
+    model = scene.base
+    row = int(model.pair(pair).id)
+    return {model.geom(int(geoms[row])).name for geoms in (model.pair_geom1, model.pair_geom2)}
 
 
-def _author_has_pair(scene: Scene, name: str) -> bool:
+def _author_has_pair(scene: SceneModel, name: str) -> bool:
     """Whether the author's own scene, with the files that it includes, has the pair."""
     spec = parse_scene(scene.xml, scene.assets, scene.name)
     geoms = _geoms_of_pair(scene, name)
@@ -223,7 +229,7 @@ def _author_has_pair(scene: Scene, name: str) -> bool:
     )
 
 
-def _attribute_value(scene: Scene, slot: Slot, value: float) -> AttributeValue:
+def _attribute_value(scene: SceneModel, slot: Slot, value: float) -> AttributeValue:
     """The attribute to write for a parameter, and its value there.
 
     The degrees of freedom of a joint share one attribute, so their first row stands for all.
@@ -241,7 +247,7 @@ def _attribute_value(scene: Scene, slot: Slot, value: float) -> AttributeValue:
 def _add_element(
     text: bytes,
     elements: Sequence[XmlElement],
-    scene: Scene,
+    scene: SceneModel,
     *,
     kind: str,
     name: str,
@@ -270,7 +276,7 @@ def _add_element(
     return add_child(text, root, pair, around="contact")
 
 
-def _inertial_attributes(scene: Scene, body: str) -> dict[str, str]:
+def _inertial_attributes(scene: SceneModel, body: str) -> dict[str, str]:
     """All attributes of a body's <inertial>, as compiled."""
     model = scene.base
     row = model.body(body).id
@@ -279,7 +285,7 @@ def _inertial_attributes(scene: Scene, body: str) -> dict[str, str]:
     }
 
 
-def _pair_attributes(scene: Scene, pair: str) -> dict[str, str]:
+def _pair_attributes(scene: SceneModel, pair: str) -> dict[str, str]:
     """All attributes of a <pair>, as compiled."""
     model = scene.base
     row = model.pair(pair).id
@@ -297,7 +303,7 @@ def _numbers_text(values: np.ndarray | float) -> str:
     return " ".join(exact_number(value) for value in np.atleast_1d(values))
 
 
-def _verify(scene: Scene, xml: str, theta: np.ndarray) -> None:
+def _verify(scene: SceneModel, xml: str, theta: np.ndarray) -> None:
     """Compile the edited text, and compare every field of the model that a parameter is part of.
 
     Raises:
@@ -305,7 +311,7 @@ def _verify(scene: Scene, xml: str, theta: np.ndarray) -> None:
     """
     wanted = scene.model(theta)
     try:
-        compiled = replace(scene, xml=xml).base  # an MjModel
+        compiled = scene.with_xml(xml).base  # an MjModel
     except SceneError as error:
         raise SceneError(f"theta cannot be written into scene {scene.name!r}: {error}") from None
     for param, slot in zip(scene.params, scene.slots, strict=True):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from clashsim.core.errors import DataError
+from clashsim.core.trials import Trial, Trials
 from clashsim.data.readers.sources import read_zip_members
 
 FILE = "ibm_pendulum/split_train.zip"
@@ -65,6 +66,33 @@ def load(root: Path) -> list[PendulumRun]:
         PendulumRun(name, run * scale, recording)
         for name, run, scale, recording in zip(names, positions, scales, recordings, strict=True)
     ]
+
+
+def to_trials(runs: Sequence[PendulumRun], *, seconds: float = 1.0) -> Trials:
+    """Convert runs to trials with the angles of both joints.
+
+    The joint "upper" has the angle of the first arm from hanging down, "lower" that of the second
+    arm from the first, rad, positive towards the second coordinate of the markers.
+
+    Args:
+        runs: The runs.
+        seconds: Each run is cut into trials of this duration; what is left over is dropped.
+
+    Returns:
+        The trials, named after the run and the number of the piece.
+    """
+    frames = round(seconds * RATE)
+    trials = []
+    for run in runs:
+        arms = np.diff(run.marker_positions, axis=1)
+        angles = np.unwrap(np.arctan2(arms[..., 1], arms[..., 0]), axis=0)
+        for piece in range(len(angles) // frames):
+            rows = slice(piece * frames, (piece + 1) * frames)
+            upper, lower = angles[rows].T
+            signals = {"upper": upper, "lower": lower - upper}
+            t = np.arange(frames) / RATE
+            trials.append(Trial(f"{run.name}-{piece}", t, {}, "real", signals))
+    return Trials(tuple(trials))
 
 
 def split(

@@ -11,24 +11,21 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
-from clashsim.core.errors import DataError, ParamError
+from clashsim.core.errors import DataError
 from clashsim.core.estimates import Estimate, EstimateStatus
-from clashsim.core.params import from_unit, to_unit
 from clashsim.core.scene import GROUND, Scene
 from clashsim.core.strike_geometry import check_strikes_can_be_chosen
 from clashsim.data.mjcf import EditedMjcf, write_back
 from clashsim.fit.calibrate import Calibration
+from clashsim.fit.interval_samples import estimate_ranges, sample_estimates
 from clashsim.nets.strike_table import StrikeTable
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.hybrid.strike_table import strike_table
 from clashsim.slides.identify import SlideFit, mujoco_friction
 from clashsim.slides.law import SlideModel
 
-_NORMAL_90 = 1.64  # standard deviations between an estimate and either end of its interval
 _SLIDING = 0  # column of the sliding friction in MuJoCo's pair_friction
-_MAX_SAMPLES = 10_000_000
 
 
 def theta_in_ranges(calibration: Calibration) -> np.ndarray:
@@ -117,6 +114,11 @@ class CalibratedRun:
         return self.calibration.base.scene
 
     @property
+    def estimates(self) -> tuple[Estimate, ...]:
+        """Estimate of each parameter."""
+        return self.calibration.theta
+
+    @property
     def theta(self) -> np.ndarray:
         """Identified parameters (p,) in natural units, clipped to their ranges."""
         return theta_in_ranges(self.calibration)
@@ -193,11 +195,7 @@ class CalibratedRun:
         Returns:
             Low and high of each parameter by name, natural units.
         """
-        low, high = self._interval_ends()
-        found = {}
-        for i, param in enumerate(self.scene.params):
-            found[param.name] = (float(low[i]), float(high[i]))
-        return found
+        return estimate_ranges(self.scene.params, self.calibration.theta)
 
     def posterior_samples(self, n: int, seed: int) -> np.ndarray:
         """Sample thetas for domain randomisation.
@@ -215,24 +213,9 @@ class CalibratedRun:
         Returns:
             Thetas (n, p), natural units.
         """
-        if not 1 <= n <= _MAX_SAMPLES or seed < 0:
-            raise ParamError(
-                "one to ten million samples and a seed that is not negative are needed, "
-                f"got {n} and {seed}"
-            )
-        params = self.scene.params
-        low, high = self._interval_ends()
-        centre = to_unit(params, self.theta)
-        above = to_unit(params, high) - centre
-        below = centre - to_unit(params, low)
-        # If the range cuts off one side of the interval, the other gives the standard deviation.
-        std = np.maximum(above, below) / _NORMAL_90
-        z = np.random.default_rng(seed).normal(size=(n, len(params)))
-        samples = from_unit(params, np.clip(centre + std * z, -1, 1))
-        known = [e.status is EstimateStatus.KNOWN for e in self.calibration.theta]
-        samples = np.where(known, low + (high - low) * ndtr(z), samples)
-        # Rounding in the logarithmic scale may end slightly beyond the range.
-        return np.clip(samples, [p.low for p in params], [p.high for p in params])
+        return sample_estimates(
+            self.scene.params, self.calibration.theta, self.theta, n=n, seed=seed
+        )
 
     def simulated_theta(self) -> np.ndarray:
         """Theta (p,) of the hybrid simulator: identified, but nominal where the ground is meant.
@@ -251,11 +234,3 @@ class CalibratedRun:
             else:
                 theta[i] = param.nominal
         return theta
-
-    def _interval_ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Low and high ends (p,) of the estimates' intervals, clipped to the parameters' ranges."""
-        lowest = np.array([param.low for param in self.scene.params])
-        highest = np.array([param.high for param in self.scene.params])
-        low = np.clip([e.low for e in self.calibration.theta], lowest, highest)
-        high = np.clip([e.high for e in self.calibration.theta], lowest, highest)
-        return low, high

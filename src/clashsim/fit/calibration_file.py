@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from clashsim.core.errors import RunError
-from clashsim.core.scene import Scene
+from clashsim.core.scene_model import SceneModel
 from clashsim.nets.impact import ImpactNet
 
 Tensors = dict[str, np.ndarray]
@@ -84,7 +84,7 @@ def _pack_fields(value: Any, key: str, tensors: Tensors) -> dict[str, Any]:
     """The fields of a dataclass as JSON, by name."""
     packed = {}
     for field in dataclasses.fields(value):
-        if isinstance(value, Scene) and field.name in _SCENE_FILES:
+        if isinstance(value, SceneModel) and field.name in _SCENE_FILES:
             continue
         name = field.name
         packed[name] = pack(getattr(value, name), f"{key}.{name}", tensors)

@@ -10,7 +10,9 @@ from types import MappingProxyType
 from clashsim.data.folders import dumps, read_folder, with_manifest, write_folder
 from clashsim.fit.calibrated_pairs import CalibratedPairs
 from clashsim.fit.calibrated_run import CalibratedRun
+from clashsim.fit.motion_run import MotionRun, motion_run_of_files
 from clashsim.fit.run_folder import (
+    MOTION_FILE,
     PAIRS_FILE,
     RunRecord,
     pair_folder,
@@ -84,8 +86,8 @@ def pairs_notes(path: Path | str) -> list[str]:
     return list(read_pairs_file(read_folder(Path(path))).notes)
 
 
-def load(path: Path | str) -> CalibratedRun | CalibratedPairs:
-    """Read a run folder of one pair or of several.
+def load(path: Path | str) -> CalibratedRun | CalibratedPairs | MotionRun:
+    """Read a run folder of one pair, of several, or of whole trajectories.
 
     Args:
         path: The folder.
@@ -94,6 +96,8 @@ def load(path: Path | str) -> CalibratedRun | CalibratedPairs:
         The run; its predictions are bit-identical to those of the saved run.
     """
     files = read_folder(Path(path))
+    if MOTION_FILE in files:
+        return motion_run_of_files(files, path)
     folders = read_pairs_file(files).folders
     if not folders:
         return run_of_files(files, path)

@@ -13,6 +13,7 @@ from clashsim.core.effects import RIGID_STIFFNESS, TANGENTIAL_SPRING
 from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
+from clashsim.core.scene_model import SceneModel
 
 # Prior standard deviations on the unit scale [-1, 1] of a parameter.
 _DEFAULT_STD = 0.5  # the range reaches two standard deviations either side
@@ -34,7 +35,7 @@ def unit_std(param: Param) -> float:
     return 2 * param.sd / (param.high - param.low)
 
 
-def prior_std(scene: Scene, known: Mapping[str, np.ndarray]) -> Tensor:
+def prior_std(scene: SceneModel, known: Mapping[str, np.ndarray]) -> Tensor:
     """Prior standard deviations (p,) of theta on its unit scale.
 
     Args:
@@ -125,7 +126,7 @@ def unit_estimate(param: Param, unit: float, std: float, *, clip_unit: bool) -> 
 
 
 def estimates_of_free(
-    scene: Scene,
+    scene: SceneModel,
     free: Sequence[int],
     unit: np.ndarray,
     std: np.ndarray,

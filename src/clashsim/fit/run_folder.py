@@ -30,11 +30,12 @@ from clashsim.slides.identify import SlideFit
 from clashsim.slides.law import SlideModel
 
 PAIRS_FILE = "pairs.json"  # in the folder of a run with several pairs; lists them
+MOTION_FILE = "trajectories.json"  # in the folder of a run on whole trajectories
 _PAIRS_FOLDER = "pairs"
 _OUTSIDE = "outside"  # folder for assets whose paths in the scene lead outside its own folder
-_MAX_REASON = 120  # characters of an exception's text in a message
+MAX_REASON = 120  # characters of an exception's text in a message
 # Exceptions that reading a file with unexpected content may raise.
-_MISFITS = (
+MISFITS = (
     SafetensorError,
     ArithmeticError,
     AttributeError,
@@ -125,7 +126,7 @@ def run_files(
     if slide is not None:
         files["slide.json"] = dumps(slide.content())
     for name, content in assets.items():
-        files[_asset_path(name)] = content
+        files[asset_path(name)] = content
     return {**files, **record.pages}
 
 
@@ -151,7 +152,7 @@ def run_of_files(files: Mapping[str, bytes], path: Path | str) -> CalibratedRun:
     try:
         tensors = tensor_file.load(files["weights.safetensors"])
         scene: Any = loads(files, "scene.json")
-        assets = {name: files[_asset_path(name)] for name in scene["assets"]}
+        assets = {name: files[asset_path(name)] for name in scene["assets"]}
         scene |= {"xml": files["scene.xml"].decode(), "assets": assets}
         config: Any = loads(files, "config.json")
         model = config["model"] | {"theta": loads(files, "theta.json")}
@@ -164,8 +165,8 @@ def run_of_files(files: Mapping[str, bytes], path: Path | str) -> CalibratedRun:
         return CalibratedRun(calibration, _slide_model(files), metrics)
     except ClashError:
         raise
-    except _MISFITS as error:
-        reason = " ".join(str(error).split())[:_MAX_REASON]
+    except MISFITS as error:
+        reason = " ".join(str(error).split())[:MAX_REASON]
         raise RunError(
             f"the run {str(path)!r} does not fit this version of clashsim "
             f"({type(error).__name__}: {reason}): calibrate again"
@@ -228,6 +229,11 @@ def versions() -> dict[str, str]:
 def _read_one_pair(path: Path) -> dict[str, bytes]:
     """Read the files of a run with one pair; raises a RunError where it has several."""
     files = read_folder(path)
+    if MOTION_FILE in files:
+        raise RunError(
+            f"the run {str(path)!r} was fitted to whole trajectories, and one of single impacts is "
+            "needed: make it with clashsim calibrate"
+        )
     folders = [str(path / folder) for folder in read_pairs_file(files).folders.values()]
     if not folders:
         return files
@@ -255,10 +261,13 @@ def _check_calibration(calibration: Calibration) -> None:
         raise RunError("the run is damaged: config.json does not have a weight for each posterior")
 
 
-def _asset_path(name: str) -> str:
+def asset_path(name: str) -> str:
     """Path in the run folder of an asset that the scene names.
 
     An asset outside the scene's folder is stored under a hash of its name.
+
+    Args:
+        name: Path of the asset as the scene names it.
     """
     path = PurePosixPath(name)
     inside = not path.is_absolute() and ".." not in path.parts and path.parts[:1] != (_OUTSIDE,)

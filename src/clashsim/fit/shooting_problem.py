@@ -274,8 +274,9 @@ class ShootingProblem:
             # The priors of the own constants are further residuals.
             own_std = self.windows.own_std
             guess = (constants - self.windows.own[rows]) / own_std
-            matrix[:, -e:, -e:] += np.diag(1 / own_std**2) / size
-            gradient[:, -e:] += guess / own_std / size
+            own_columns = slice(matrix.shape[1] - e, None)  # none where windows have no constants
+            matrix[:, own_columns, own_columns] += np.diag(1 / own_std**2) / size
+            gradient[:, own_columns] += guess / own_std / size
             error = (residual**2).mean(1) + (guess**2).sum(1) / size
         finite = np.isfinite(error) & np.isfinite(gradient).all(1)
         finite &= np.isfinite(matrix).all((1, 2))

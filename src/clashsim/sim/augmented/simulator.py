@@ -13,7 +13,7 @@ import numpy as np
 
 from clashsim.core.augmentation_spec import NeuralScalar, initial_weights
 from clashsim.core.errors import ParamError
-from clashsim.core.scene import Scene
+from clashsim.core.scene_model import SceneModel
 from clashsim.sim.augmented.jacobian import make_jvp_step
 from clashsim.sim.augmented.step import (
     WEIGHTS,
@@ -59,7 +59,7 @@ class AugmentedSim:
 
     def __init__(
         self,
-        scene: Scene,
+        scene: SceneModel,
         augmentation: Sequence[NeuralScalar] = (),
         *,
         theta: np.ndarray | None = None,

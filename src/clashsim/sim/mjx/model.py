@@ -16,7 +16,7 @@ from mujoco import batch
 
 from clashsim.core.extras import needs
 from clashsim.core.params import Param, from_unit, to_unit
-from clashsim.core.scene import Scene, model_field
+from clashsim.core.scene_model import SceneModel, model_field
 from clashsim.sim.mjx.refusals import UnsupportedByMjx, one_line, refuse_meshes, refuse_pairs
 
 # Those constants that MuJoCo derives from masses, inertias and reference poses (mj_setConst) which
@@ -48,7 +48,7 @@ class MjxScene:
         names: The model's fields that depend on theta.
     """
 
-    scene: Scene
+    scene: SceneModel
     mujoco_model: mujoco.MjModel
     model: Any
     names: tuple[str, ...]
@@ -167,7 +167,7 @@ def precision(single: bool) -> Iterator[None]:
 
 @lru_cache(maxsize=8)
 def put_scene(
-    scene: Scene,
+    scene: SceneModel,
     *,
     timestep: float | None = None,
     faithful: bool = False,

@@ -10,6 +10,7 @@ import numpy as np
 
 from clashsim.core.errors import SceneError
 from clashsim.core.scene import Scene
+from clashsim.core.scene_model import SceneModel
 
 MAX_FACE_CORNERS = 20  # most corners that MJX keeps of a mesh's face
 _MAX_REASON = 160  # characters of MJX's error that a message quotes
@@ -34,7 +35,7 @@ def one_line(error: Exception, length: int | None = None) -> str:
     return " ".join(str(error).split())[:length]
 
 
-def refusing_scene(scene: Scene, compiled: Callable[..., Any]) -> Callable[..., Any]:
+def refusing_scene(scene: SceneModel, compiled: Callable[..., Any]) -> Callable[..., Any]:
     """The compiled program, with jax's errors raised as `UnsupportedByMjx` for the scene."""
 
     def run(*arrays: Any) -> Any:
@@ -48,19 +49,22 @@ def refusing_scene(scene: Scene, compiled: Callable[..., Any]) -> Callable[..., 
     return run
 
 
-def refuse_non_finite_gradients(scene: Scene, *gradients: np.ndarray) -> None:
+def refuse_non_finite_gradients(scene: SceneModel, *gradients: np.ndarray) -> None:
     """Refuse gradients that MJX could not compute."""
     if all(np.isfinite(values).all() for values in gradients):
         return
-    geoms = (scene.struck, scene.striker)
-    kinds = sorted(geom_kind(scene.base, scene.base.geom(name).id) for name in geoms)
+    which = "the motion"
+    if isinstance(scene, Scene):
+        geoms = (scene.struck, scene.striker)
+        kinds = sorted(geom_kind(scene.base, scene.base.geom(name).id) for name in geoms)
+        which = f"its {'-'.join(kinds)} collision"
     raise UnsupportedByMjx(
         f"MJX gives gradients that are not finite for scene {scene.name!r} "
-        f"(its {'-'.join(kinds)} collision is not differentiable there)"
+        f"({which} is not differentiable there)"
     )
 
 
-def refuse_pairs(scene: Scene, model: mujoco.MjModel, *, faithful: bool) -> None:
+def refuse_pairs(scene: SceneModel, model: mujoco.MjModel, *, faithful: bool) -> None:
     """Refuse geoms that MJX cannot collide or, if faithful, collides differently from MuJoCo."""
     from mujoco.mjx._src.collision_driver import geom_pairs, has_collision_fn
 
@@ -84,7 +88,7 @@ def refuse_pairs(scene: Scene, model: mujoco.MjModel, *, faithful: bool) -> None
             )
 
 
-def refuse_meshes(scene: Scene, model: mujoco.MjModel, warnings: list[str]) -> None:
+def refuse_meshes(scene: SceneModel, model: mujoco.MjModel, warnings: list[str]) -> None:
     """Refuse meshes of which MJX drops corners, which it only reports by these `warnings`."""
     for mesh in range(model.nmesh):
         name = model.mesh(mesh).name
@@ -108,7 +112,9 @@ def geom_kind(model: mujoco.MjModel, geom: int) -> str:
     return mujoco.mjtGeom(int(model.geom_type[geom])).name.removeprefix("mjGEOM_").lower()
 
 
-def _refuse_pair(scene: Scene, model: mujoco.MjModel, geoms: tuple[int, int], *, how: str) -> None:
+def _refuse_pair(
+    scene: SceneModel, model: mujoco.MjModel, geoms: tuple[int, int], *, how: str
+) -> None:
     """Refuse a pair of geoms, and name kinds of geoms that could be used instead."""
     first, second = geoms
     kind = geom_kind(model, second)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.scene import Scene
+from clashsim.core.scene_model import SceneModel
 from clashsim.sim.inputs import check_rollout, check_theta, nothing_to_step
 from clashsim.sim.mjx.chunked_rollout import ChunkedRollout, StepFunction, Tangents
 from clashsim.sim.mjx.model import import_mjx, put_scene
@@ -29,7 +29,7 @@ class MjxSim:
     """
 
     def __init__(
-        self, scene: Scene, theta: np.ndarray | None = None, *, timestep: float | None = None
+        self, scene: SceneModel, theta: np.ndarray | None = None, *, timestep: float | None = None
     ) -> None:
         """Put a scene into MJX.
 
@@ -124,7 +124,7 @@ class MjxSim:
 
 
 def theta_or_default(
-    scene: Scene, theta: np.ndarray | None, own_theta: np.ndarray | None, *, n: int
+    scene: SceneModel, theta: np.ndarray | None, own_theta: np.ndarray | None, *, n: int
 ) -> np.ndarray:
     """Theta (n, p) as given, else that of the simulator, else the scene's nominal values."""
     if theta is None:

@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 from mujoco import batch
 
-from clashsim.core.scene import Scene
+from clashsim.core.scene_model import SceneModel
 from clashsim.sim.inputs import check_rollout, check_theta, nothing_to_step
 
 _STATE = ("qpos", "qvel", "act")
@@ -22,7 +22,7 @@ class MujocoSim:
 
     def __init__(
         self,
-        scene: Scene,
+        scene: SceneModel,
         theta: np.ndarray | None = None,
         *,
         timestep: float | None = None,

@@ -1,0 +1,39 @@
+"""Tables of a fit to whole trajectories for the terminal, the same for `fit` and `show`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from clashsim.commands.shared import say, say_table
+
+if TYPE_CHECKING:
+    from clashsim.fit.motion_run import MotionRun
+
+
+def print_motion_run(run: MotionRun) -> None:
+    """Print parameters, errors of all models, penetration and what the fit is good for.
+
+    Args:
+        run: The run.
+    """
+    from clashsim.pipeline.motion_fitting import is_improved
+    from clashsim.report.motion_page import ACCURACY_HEADER, accuracy_rows
+    from clashsim.report.tables import parameter_table
+
+    if run.scene.params:
+        say_table(parameter_table(run.scene.params, run.estimates))
+    metrics = run.metrics
+    table = Table(title=f"Errors {metrics['judged']}", title_justify="left")
+    for i, name in enumerate(ACCURACY_HEADER):
+        table.add_column(name, justify="left" if i < 2 else "right", overflow="fold")
+    for row in accuracy_rows(metrics["models"]):
+        table.add_row(*row)
+    say_table(table)
+    for name, depths in metrics.get("penetration", {}).items():
+        mean, largest = depths["mean_mm"], depths["largest_mm"]
+        say(f"penetration, {name}: mean {mean:.2f} mm, largest {largest:.2f} mm")
+    if metrics["method"] in metrics["seconds"]:
+        say(f"fitted in {metrics['seconds'][metrics['method']]:.0f} s")
+    say(metrics["conclusion"], style="bold" if is_improved(metrics) else "bold yellow")
