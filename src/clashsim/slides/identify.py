@@ -375,3 +375,26 @@ def delay(model: SlideModel, pose: np.ndarray, twist: np.ndarray, rest: np.ndarr
     speed_squared = ((twist * to_metres) ** 2).sum(1)
     # The median, so that a single unusual strike, such as one on a corner, has no influence.
     return float(np.clip(np.median(along_twist / speed_squared), 0.0, _MAX_DELAY))
+
+
+def rest_std(model: SlideModel, pose: np.ndarray, twist: np.ndarray, rest: np.ndarray) -> float:
+    """Standard deviation of poses at rest from the predicted ones, over the length of the motion.
+
+    Args:
+        model: The slide model, with its delay.
+        pose: Poses (N, 3) of the struck body when the bodies first touched.
+        twist: Twists (N, 3) of the struck body after the strikes.
+        rest: Recorded poses at rest (N, 3).
+
+    Returns:
+        The root mean square over x, y and yaw, the latter in units of the radius of gyration.
+    """
+    with torch.no_grad():
+        predicted = model.rest(torch.as_tensor(pose), torch.as_tensor(twist)).numpy()
+    to_metres = np.array([1.0, 1.0, model.gyration])
+    error = rest - predicted
+    error[:, 2] = wrap_angle(error[:, 2])
+    motion = (predicted - pose) * to_metres
+    squared_motion = (motion**2).sum(1).mean()
+    squared_error = ((error * to_metres) ** 2).mean()
+    return float(np.sqrt(squared_error / squared_motion)) if squared_motion > 0 else 0.0

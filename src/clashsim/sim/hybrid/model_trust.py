@@ -6,6 +6,7 @@ deviation is small; MuJoCo resolves the other collisions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -70,6 +71,12 @@ class CollisionModel:
         if estimates is None:
             return self.scene.nominal
         return np.array([estimate.value for estimate in estimates])
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Those of the Student-t distribution of its errors, if it has one; else infinite."""
+        widths = getattr(self.model, "interval_widths", None)
+        return math.inf if widths is None else float(widths.degrees_of_freedom)
 
     @property
     def most_probable(self) -> CollisionModel:

@@ -18,6 +18,7 @@ from clashsim.core.errors import DataError
 from clashsim.core.impacts import after_columns
 from clashsim.core.params import locate_param
 from clashsim.core.protocols import ImpactModel, ThetaModel
+from clashsim.core.rest_uncertainty import RestUncertainty
 from clashsim.core.scene import Scene, model_field
 from clashsim.sim.hybrid.collision_stats import CollisionStats
 from clashsim.sim.hybrid.compiled_pair import CompiledPair
@@ -287,6 +288,20 @@ class HybridSim:
             raise DataError("rest() needs a slide model: HybridSim(..., slide_model=...)")
         prediction, at_contact = self._predict(before, theta, pair)
         return self.slide_to_rest(at_contact[:, :3], prediction.twist_after)
+
+    def rest_uncertainty(self, *, pair: int = 0) -> RestUncertainty:
+        """How poses at rest differ from predicted ones, besides the standard deviation of twists.
+
+        Args:
+            pair: Index of the learned pair.
+        """
+        if self.slide_model is None:
+            raise DataError("rest_uncertainty() needs a slide model")
+        return RestUncertainty(
+            degrees_of_freedom=self._models[self.pairs[pair].pair.key].degrees_of_freedom,
+            slide_std=self.slide_model.rest_std,
+            gyration=self.slide_model.gyration,
+        )
 
     def slide_to_rest(self, pose: np.ndarray, twist: np.ndarray) -> np.ndarray:
         """Let bodies slide to rest by the slide model.
