@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import chi2, norm, t
 
 from clashsim.bench.reliability import plot, quarters, summary
@@ -18,6 +19,9 @@ from clashsim.plan.execution import plan_from_json, plan_to_dict
 from clashsim.plan.outcomes import EXACT, OutcomeSampler, Repeatability, probabilities
 from clashsim.plan.planner import PlannerConfig, plan, plan_batch, plan_fewest_strikes
 from clashsim.plan.tasks import PlanningTask, PlanStatus
+from clashsim.sim.hybrid.simulator import HybridSim
+from clashsim.slides.identify import rest_std
+from clashsim.slides.law import SlideModel
 
 _STD = 0.01  # m, of x and y of the model below
 
@@ -182,3 +186,40 @@ def test_reliability_in_quarters(tmp_path):
     assert len(sentences) == 1 and "400 plans" in sentences[0]
     plot(rows, tmp_path / "reliability.png")
     assert (tmp_path / "reliability.png").stat().st_size > 5000
+
+
+def test_what_slides_leave_open_is_measured():
+    model = SlideModel({"friction": 0.3}, gyration=0.03, delay=0.01)
+    rng = np.random.default_rng(0)
+    pose = rng.normal(size=(200, 3))
+    twist = rng.normal(size=(200, 3)) * [0.5, 0.5, 5.0]
+    rest = model.rest(torch.as_tensor(pose), torch.as_tensor(twist)).numpy()
+    to_metres = np.array([1.0, 1.0, model.gyration])
+    length = np.linalg.norm((rest - pose) * to_metres, axis=1, keepdims=True)
+    rest += 0.05 * length * rng.normal(size=(200, 3)) / to_metres
+    found = rest_std(model, pose, twist, rest)
+    assert found == pytest.approx(0.05, rel=0.1)
+    kept = SlideModel.of(model.with_rest_std(found).content()).delayed(0.02)
+    assert kept.rest_std == found and kept.delay == 0.02
+    with pytest.raises(ClashError, match="negative"):
+        model.with_rest_std(-0.1)
+
+
+def test_slides_add_what_the_noise_of_twists_does_not_explain():
+    class Measured:
+        """An impact model with noise of 4 % and heavy tails."""
+
+        noise_variance = 0.04**2
+
+        class interval_widths:  # as calibrations name the attribute
+            degrees_of_freedom = 3.0
+
+        def predict_with_std(self, impacts, frame=None):
+            return impacts.after, np.ones_like(impacts.after)
+
+    scene = Scene.load("square")
+    for stated, added in ((0.1, 0.08), (0.05, 0.0)):
+        slide = SlideModel({"friction": 0.3}, gyration=0.03, rest_std=stated)
+        uncertainty = HybridSim(scene, Measured(), slide_model=slide).rest_uncertainty()
+        assert uncertainty.slide_std == pytest.approx(added, abs=1e-9)
+        assert uncertainty.degrees_of_freedom == 3.0 and uncertainty.gyration == 0.03

@@ -79,6 +79,11 @@ class CollisionModel:
         return math.inf if widths is None else float(widths.degrees_of_freedom)
 
     @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise of measured twists over their size; 0 if not known."""
+        return math.sqrt(getattr(self.model, "noise_variance", 0.0))
+
+    @property
     def most_probable(self) -> CollisionModel:
         """The same with a quicker model that has no samples, where there is one."""
         return replace(self, model=getattr(self.model, "most_probable", self.model))

@@ -6,6 +6,7 @@ the struck body after the collision.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -39,6 +40,10 @@ from clashsim.sim.inputs import (
     nothing_to_step,
 )
 from clashsim.slides.law import SlideModel
+
+# Relative error of a component of the motion to rest for the same relative error of the twist, in
+# the mean: two along the motion, whose length grows with the speed squared, and one across.
+_REST_PER_TWIST = 1.5
 
 
 class ImpactPrediction(NamedTuple):
@@ -292,14 +297,20 @@ class HybridSim:
     def rest_uncertainty(self, *, pair: int = 0) -> RestUncertainty:
         """How poses at rest differ from predicted ones, besides the standard deviation of twists.
 
+        Recorded slides were predicted from measured twists, whose noise the standard deviation of
+        predicted twists includes. So slides add only what that noise does not explain.
+
         Args:
             pair: Index of the learned pair.
         """
         if self.slide_model is None:
             raise DataError("rest_uncertainty() needs a slide model")
+        model = self._models[self.pairs[pair].pair.key]
+        explained = _REST_PER_TWIST * model.noise_std
+        unexplained = max(self.slide_model.rest_std**2 - explained**2, 0.0)
         return RestUncertainty(
-            degrees_of_freedom=self._models[self.pairs[pair].pair.key].degrees_of_freedom,
-            slide_std=self.slide_model.rest_std,
+            degrees_of_freedom=model.degrees_of_freedom,
+            slide_std=math.sqrt(unexplained),
             gyration=self.slide_model.gyration,
         )
 
