@@ -35,9 +35,12 @@ from clashsim.fit.prediction import Prediction, average
 from clashsim.fit.priors import FIXED_STD, contact_prior, theta_prior, unit_estimate
 from clashsim.fit.rigid_law import RigidLaw
 
-# Prior scales of candidate fits: constants or fields, without and with a residual. The evidence of
-# the impacts decides how much each weighs; the noise of each is fitted too.
+# Prior scales of candidate fits: constants or fields, without and with a residual. How well each
+# predicts groups of impacts that were left out decides its weight; its noise is fitted too.
 _FIELDS = (0.0, 0.1, 0.3)
+# Logarithm of the prior weight of a fit by the amplitude of its fields. Fields that vary strongly
+# can follow ten impacts by chance: they have to predict left-out groups clearly better.
+_LOG_PRIOR_WEIGHT = {0.3: -2.0}
 PRIOR_SCALES = tuple(
     scales
     for field in _FIELDS
@@ -46,11 +49,11 @@ PRIOR_SCALES = tuple(
         PriorScales(field=field, about_mean=True),
     )
 )
-# Log evidence is divided by this before it weighs prior scales: with ten impacts a difference of a
-# few nats is chance.
-_TEMPERATURE = 4.0
+# Log densities of left-out groups are divided by this before they weigh fits: with ten impacts a
+# difference of a few nats is chance.
+_TEMPERATURE = 3.0
 _MAX_FITS = 4  # that are averaged
-_MIN_WEIGHT = 0.05  # relative to the most probable fit; fits of a lower weight are dropped
+_MIN_WEIGHT = 0.05  # relative to the best fit; fits of a lower weight are dropped
 
 
 def calibrate(
@@ -200,16 +203,18 @@ def _calibration(
 
 
 def _left_out(fitted: _Fitted) -> Prediction:
-    """Leave-one-out errors of the average of the fits."""
-    of_fits = [posterior.leave_one_out for posterior in fitted.posteriors]
+    """Errors of leaving groups out, of the average of the fits."""
+    of_fits = [posterior.leave_group_out for posterior in fitted.posteriors]
     predictions = [Prediction(fit.error.numpy(), fit.variance.numpy()) for fit in of_fits]
     return average(predictions, fitted.weights)
 
 
 def _weigh(fits: list[Posterior]) -> tuple[list[int], tuple[float, ...]]:
-    """Indices of the fits that the evidence supports, best first, and their weights."""
-    evidence = np.array([fit.evidence for fit in fits])
-    weights = np.exp((evidence - evidence.max()) / _TEMPERATURE)
+    """Indices of the fits that predict left-out groups best, best first, and their weights."""
+    score = np.array([fit.leave_group_out.log_density for fit in fits])
+    prior = np.array([_LOG_PRIOR_WEIGHT.get(fit.scales.field, 0.0) for fit in fits])
+    log_weights = score / _TEMPERATURE + prior
+    weights = np.exp(log_weights - log_weights.max())
     best = np.argsort(-weights)[:_MAX_FITS]
     kept = [int(i) for i in best if weights[i] > _MIN_WEIGHT]
     shares = weights[kept] / weights[kept].sum()

@@ -1,8 +1,9 @@
 """A calibrated collision model: fits of the contact, a rigid law, and a local correction.
 
-Predictions average nested models. Fits of constants and of fields are weighted by the evidence of
-the impacts. A law of rigid contact counts by its leave-one-out errors, everywhere; a regression on
-similar impacts counts by them close to the fitted impacts alone.
+Predictions average nested models. Fits of constants and of fields are weighted by how well they
+predict groups of impacts that were left out. A law of rigid contact counts by its errors on such
+groups, everywhere; a regression on similar impacts counts by them close to the fitted impacts
+alone.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from clashsim.fit.prediction import Prediction, average
 from clashsim.fit.predictive_variance import predictive_variance
 from clashsim.fit.rigid_law import RigidLaw
 
+_TINY = 1e-18  # m^2/s^2, added to the squared size of an outcome
+
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
@@ -42,8 +45,9 @@ class Calibration:
         rigid_law: Law of rigid contact; None if it could not be fitted.
         local_correction: Regression on similar impacts, without physics; None if it could not be
             fitted.
-        left_out: Errors of predicting each fitted impact from the others, over the size of its
-            outcome, in the contact frame: what was observed minus what was predicted.
+        left_out: Errors of predicting each fitted impact from the other groups of consecutive
+            impacts, over the size of its outcome, in the contact frame: what was observed minus
+            what was predicted.
         all_uncertainty: Whether standard deviations include what the impacts leave open about each
             fit; without it predictions take a fraction of the time.
     """
@@ -62,7 +66,7 @@ class Calibration:
     def noise_variance(self) -> float:
         """Variance of the measurement noise relative to the outcome, the mean over the fits.
 
-        Like stated standard deviations, it is as wide as leave-one-out errors show.
+        Like stated standard deviations, it is as wide as errors on left-out impacts show.
         """
         pairs = zip(self.weights, self.posteriors, strict=True)
         of_fits = sum(weight * posterior.scales.noise**2 for weight, posterior in pairs)
@@ -75,7 +79,7 @@ class Calibration:
 
     @cached_property
     def interval_widths(self) -> IntervalWidths:
-        """How wide intervals are, by the leave-one-out errors."""
+        """How wide intervals are, by the errors on left-out impacts."""
         return IntervalWidths.of(self.left_out)
 
     @cached_property
@@ -124,8 +128,8 @@ class Calibration:
         """Standard deviations of the twist after impact (N, k), m/s and rad/s.
 
         They include what the fitted impacts leave open, the disagreement of models, and the noise,
-        and are as wide as leave-one-out errors show that they must be: about 68 % of outcomes lie
-        within one.
+        and are as wide as errors on left-out impacts show that they must be: about 68 % of
+        outcomes lie within one.
         """
         return self.predict_with_std(impacts)[1]
 
@@ -162,7 +166,9 @@ class Calibration:
             )
             of_similar = Prediction(local.twist_after * to_speed, variance)
             prediction = prediction.mixed_with(of_similar, local.share[:, None])
-        std = self.interval_widths.std * np.sqrt(prediction.variance)
+        squared_size = np.square(prediction.size) + _TINY
+        relative = self.interval_widths.corrected(prediction.variance / squared_size)
+        std = np.sqrt(relative * squared_size)
         return prediction.mean / to_speed, std / to_speed
 
     def predict_with_intervals(

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from clashsim.fit.field_kernels import PriorScales, fitted_kernel, residual_kernel
+from clashsim.fit.leave_group_out import LeaveGroupOut, leave_groups_out
 from clashsim.fit.leave_one_out import LeaveOneOut, leave_one_out
 from clashsim.fit.linear_gaussian import (
     DEGREES_OF_FREEDOM,
@@ -64,6 +65,7 @@ class FieldSolution:
             to the parameters.
         factor: Cholesky factor (N k, N k) of the covariance of the first member's observations.
         leave_one_out: Errors of leaving each impact out, of the first member.
+        leave_group_out: Errors of leaving groups of impacts out, of the first member.
     """
 
     dual: Tensor
@@ -77,6 +79,7 @@ class FieldSolution:
     jacobian: Tensor
     factor: Tensor
     leave_one_out: LeaveOneOut
+    leave_group_out: LeaveGroupOut
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,6 +270,7 @@ class FieldProblem:
         # Of the covariance of all observations under the first member.
         other = self._other_covariance(at, found.weight)
         first_factor = self._factor(at.first, other[:1])[0]
+        target = self._linear_target(at)[0]
         explained = (first_jacobian * torch.cholesky_solve(first_jacobian, first_factor)).sum(0)
         variance = self.std.square() - self.std.pow(4) * explained
         residual_dual = torch.cholesky_solve(miss, torch.linalg.cholesky(other)).reshape(m, n, k)
@@ -285,9 +289,16 @@ class FieldProblem:
             factor=first_factor,
             leave_one_out=leave_one_out(
                 first_factor,
-                self._linear_target(at)[0],
+                target,
                 self.data,
                 size=self.size,
+                weight=found.weight[0],
+                noise=self.scales.noise,
+            ),
+            leave_group_out=leave_groups_out(
+                first_factor,
+                target,
+                self.data,
                 weight=found.weight[0],
                 noise=self.scales.noise,
             ),

@@ -34,6 +34,7 @@ from clashsim.fit.field_kernels import (
     fitted_kernel,
     residual_kernel,
 )
+from clashsim.fit.leave_group_out import LeaveGroupOut
 from clashsim.fit.leave_one_out import LeaveOneOut
 from clashsim.fit.lockstep import FieldData, Fit, value_and_jacobian
 from clashsim.fit.priors import ThetaPrior
@@ -75,6 +76,7 @@ class Posterior:
         response: How the observations follow the residual of the struck body's (N, k, s).
         ratio: Size of the outcomes that the anchor predicts over their observed size (N,).
         leave_one_out: Errors of predicting each impact from the others.
+        leave_group_out: Errors of predicting groups of impacts from the others.
     """
 
     scales: PriorScales
@@ -92,6 +94,7 @@ class Posterior:
     response: Tensor
     ratio: Tensor
     leave_one_out: LeaveOneOut
+    leave_group_out: LeaveGroupOut
 
     @property
     def struck_jacobian(self) -> Tensor:
@@ -242,6 +245,7 @@ class _BegunFit:
             response=problem.residual_response,
             ratio=problem.ratio[0],
             leave_one_out=end.leave_one_out,
+            leave_group_out=end.leave_group_out,
         )
 
 

@@ -1,8 +1,8 @@
-"""How wide predicted intervals must be to hold what they say, by leave-one-out errors.
+"""How wide predicted intervals must be to hold what they say, by errors on left-out impacts.
 
-A fit's own standard deviations rest on its priors and on normal noise. Leave-one-out errors show by
-how much they are too wide or too narrow, and how heavy the tails of the errors are. Few errors say
-little, so that errors as the fit expects them count beside them.
+A fit's own standard deviations rest on its priors and on normal noise. Errors on left-out impacts
+show by how much they are too wide or too narrow, and how heavy the tails of the errors are. Few
+errors say little, so that errors as the fit expects them count beside them.
 """
 
 from __future__ import annotations
@@ -35,14 +35,17 @@ class IntervalWidths:
     Attributes:
         std: Factor of stated standard deviations with which 68 % of outcomes lie within one.
         tail: Half-width of the interval that holds 90 %, in such standard deviations.
+        usual_variance: Median of the stated variances of left-out impacts, over the squared size of
+            the outcome.
     """
 
     std: float
     tail: float
+    usual_variance: float
 
     @staticmethod
     def of(left_out: Prediction) -> IntervalWidths:
-        """From leave-one-out errors and their stated variances.
+        """From errors on left-out impacts and their stated variances.
 
         Args:
             left_out: Errors (N, k), zero where nothing was measured.
@@ -52,7 +55,19 @@ class IntervalWidths:
         observed = observed * (1 + _OPTIMISM / max(len(left_out.mean), 1))
         narrow = _quantile(observed, SHARE_WITHIN_STD)
         wide = _quantile(observed, _WIDE_SHARE)
-        return IntervalWidths(narrow, float(np.clip(wide / narrow, _NORMAL_TAIL, _MAX_TAIL)))
+        tail = float(np.clip(wide / narrow, _NORMAL_TAIL, _MAX_TAIL))
+        return IntervalWidths(narrow, tail, float(np.median(left_out.variance)))
+
+    def corrected(self, variance: np.ndarray) -> np.ndarray:
+        """Variances that hold what they say, from stated ones; over the squared size of outcomes.
+
+        Left-out impacts are like the fitted ones. That their variances are too wide does not show
+        that those of unlike impacts are: what exceeds the usual variance is not narrowed.
+        """
+        if self.std >= 1:
+            return self.std**2 * variance
+        usual = np.minimum(variance, self.usual_variance)
+        return self.std**2 * usual + (variance - usual)
 
     @property
     def degrees_of_freedom(self) -> float:

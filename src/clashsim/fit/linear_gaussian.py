@@ -10,12 +10,15 @@ from clashsim.fit.field_kernels import repeat_outputs
 DEGREES_OF_FREEDOM = 4.0  # of the Student-t noise
 
 
+def outlier_cost(weight: Tensor) -> Tensor:
+    """Cost of lowered weights (N,) under the Student-t distribution; none is below zero."""
+    return 0.5 * DEGREES_OF_FREEDOM * (weight - weight.log() - 1).sum()
+
+
 def evidence(weight: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> float:
     """Logarithm of the marginal likelihood of one member's linearised model."""
-    # Cost of the lowered weights under the Student-t distribution.
-    outliers = 0.5 * DEGREES_OF_FREEDOM * (weight.log() - weight + 1).sum()
     fit = 0.5 * (target[:, 0] @ alpha.reshape(-1))
-    return float((outliers - fit - factor.diagonal().log().sum()).item())
+    return float((-outlier_cost(weight) - fit - factor.diagonal().log().sum()).item())
 
 
 def scaled(kernel: Tensor, ratio: Tensor) -> Tensor:

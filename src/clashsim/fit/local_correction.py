@@ -43,10 +43,10 @@ class LocalCorrection:
     Attributes:
         inputs: How impacts become inputs of the process.
         regression: The process.
-        error: Typical leave-one-out error of a component, over the size of the outcome.
-        credit: Highest weight of the correction: how much its leave-one-out errors speak for it
-            beside the physics.
-        left_out_error: Its leave-one-out errors (N, k) on the fitted impacts.
+        error: Typical error of a component of a left-out impact, over the size of the outcome.
+        credit: Highest weight of the correction: how much its errors on left-out impacts speak for
+            it beside the physics.
+        left_out_error: Its errors (N, k) on the fitted impacts, groups of which were left out.
     """
 
     inputs: RegressionInputs
@@ -57,7 +57,7 @@ class LocalCorrection:
 
     @property
     def left_out(self) -> Prediction:
-        """Leave-one-out errors with their typical variance."""
+        """Errors on left-out impacts with their typical variance."""
         return Prediction(self.left_out_error, np.full_like(self.left_out_error, self.error**2))
 
     @staticmethod
@@ -76,7 +76,7 @@ class LocalCorrection:
             frame: The impacts in their contact frames.
             impacts: N recorded impacts.
             size: Sizes (N,) of their outcomes over the approach speed.
-            reference: Leave-one-out errors (N, k) of the model to be corrected, over these sizes.
+            reference: Such errors (N, k) of the model to be corrected, over these sizes.
         """
         inputs = RegressionInputs.of(scene, frame, impacts)
         if len(impacts) < _MIN_IMPACTS or not inputs.live or not impacts.measured.all():
@@ -87,7 +87,7 @@ class LocalCorrection:
             process = regress(x, change, size, floor=_FLOOR, amplitude=_AMPLITUDE)
         except torch.linalg.LinAlgError:
             return None
-        error = process.leave_one_out() / size[:, None]
+        error = process.left_out_errors() / size[:, None]
         credit = share(error, reference, margin=_MARGIN)
         return LocalCorrection(inputs, process, typical_error(error), credit, error)
 

@@ -14,6 +14,7 @@ from scipy.spatial.transform import Rotation
 from clashsim.core.contact_frame import ContactFrame, inertia
 from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
+from clashsim.fit.leave_group_out import consecutive_groups
 from clashsim.fit.regression import approach
 
 # Bounds and grid of (normal restitution, friction coefficient, tangential restitution).
@@ -145,8 +146,9 @@ class PointContactFit:
 
     Attributes:
         law: Restitution, friction, tangential restitution (3,).
-        left_out_error: Errors (N, k) of predicting each impact by the law of the others, over the
-            sizes of the outcomes: what was observed minus what was predicted.
+        left_out_error: Errors (N, k) of predicting each impact by the law of the other groups
+            (`consecutive_groups`), over the sizes of the outcomes: what was observed minus what
+            was predicted.
     """
 
     law: np.ndarray
@@ -159,7 +161,7 @@ def fit_point_contact(
     """Find the law that fits best, by grid search and then simplex search.
 
     The loss of an impact is limited, so that a few impacts that follow no law hardly matter. Laws
-    of all impacts but one are those of the grid.
+    of all groups but one are those of the grid.
 
     Args:
         x: Inputs of N impacts.
@@ -183,9 +185,9 @@ def fit_point_contact(
         method="Nelder-Mead",
         options={"maxiter": 150},
     ).x
-    of_others = laws[(total[:, None] - of_laws).argmin(0)]
-    predicted = np.concatenate(
-        [point_contact(of_others[i][None], x[np.array([i])]) for i in range(len(x))]
-    )
+    predicted = np.empty_like(change)
+    for group in consecutive_groups(len(x)):
+        of_others = laws[(total - of_laws[:, group].sum(1)).argmin()]
+        predicted[group] = point_contact(of_others[None], x[group])
     left_out_error = (change - predicted) / size[:, None]
     return PointContactFit(np.clip(best, _LOW, _HIGH), left_out_error)

@@ -20,6 +20,7 @@ from clashsim.core.angles import wrap_angle
 from clashsim.core.contact_frame import ContactFrame
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
+from clashsim.fit.leave_group_out import consecutive_groups
 
 _WEAK_RELEVANCE = 0.3  # of inputs that may matter, relative to those that surely do
 # Standard deviation (rad) below which angles are used directly and not as cosine and sine: the
@@ -226,10 +227,13 @@ class GaussianProcess:
     centre_variance: float
     evidence: float
 
-    def leave_one_out(self) -> np.ndarray:
-        """Errors (n, k) of predicting each fitted outcome from the others."""
+    def left_out_errors(self) -> np.ndarray:
+        """Errors (n, k) of predicting each fitted outcome from the other groups of impacts."""
         inverse = torch.cholesky_inverse(self.factor)
-        return (self.dual / inverse.diagonal()[:, None] * self.scale).numpy()
+        error = torch.empty_like(self.dual)
+        for group in consecutive_groups(len(self.dual)):
+            error[group] = torch.linalg.solve(inverse[group][:, group], self.dual[group])
+        return (error * self.scale).numpy()
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (N, k) at inputs (N, f), without the noise of a new measurement."""

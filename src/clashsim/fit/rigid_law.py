@@ -25,9 +25,9 @@ class RigidLaw:
 
     Attributes:
         law: Restitution, friction, tangential restitution (3,).
-        error: Typical leave-one-out error of a component, over the size of the outcome.
+        error: Typical error of a component of a left-out impact, over the size of the outcome.
         share: Its weight beside the calibrated contact.
-        left_out_error: Its leave-one-out errors (N, k) on the fitted impacts.
+        left_out_error: Its errors (N, k) on the fitted impacts, groups of which were left out.
     """
 
     law: np.ndarray
@@ -37,7 +37,7 @@ class RigidLaw:
 
     @property
     def left_out(self) -> Prediction:
-        """Leave-one-out errors with their typical variance."""
+        """Errors on left-out impacts with their typical variance."""
         return Prediction(self.left_out_error, np.full_like(self.left_out_error, self.error**2))
 
     @staticmethod
@@ -56,7 +56,7 @@ class RigidLaw:
             frame: The impacts in their contact frames.
             impacts: N recorded impacts.
             size: Sizes (N,) of their outcomes over the approach speed.
-            reference: Leave-one-out errors (N, k) of the calibrated contact, over these sizes.
+            reference: Such errors (N, k) of the calibrated contact, over these sizes.
         """
         if len(impacts) < _MIN_IMPACTS or not impacts.measured.all():
             return None
