@@ -127,7 +127,8 @@ class PlanOptions:
     """Rectangle that the body may not leave, m."""
     noise_samples: int = 0
     """Number of outcomes sampled from the model's predicted noise; the plan minimises the mean cost
-    over them. 0 minimises the cost of the expected outcome.
+    over them. 0 minimises the cost of the expected outcome, and of strikes that are almost equally
+    good takes the one of which the model is surest.
     """
     tolerance: Annotated[tuple[float, float] | None, arg(metavar="M DEGREES")] = None
     """Distance and angle within which the target counts as reached; by default 0.01 m and 0.2 rad

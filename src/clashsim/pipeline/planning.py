@@ -63,7 +63,8 @@ class PlanConfig:
             the first counter-clockwise to the second; None is any.
         workspace: x low, x high, y low, y high (m) that the body may not leave; None has no limits.
         noise_samples: Number of outcomes sampled from the model's predicted noise; the plan
-            minimises the mean cost over them. 0 minimises the cost of the expected outcome.
+            minimises the mean cost over them. 0 minimises the cost of the expected outcome, and
+            of strikes that are almost equally good takes the one of which the model is surest.
         seed: Seed of the search.
         device: Device of torch to search on, as in "cuda"; None searches with numpy.
         limits: Largest speed, acceleration and jerk of the arm's tip.
