@@ -135,8 +135,6 @@ def _reliability(plans: Sequence[Plan], position: np.ndarray, orientation: np.nd
     reached = within.mean(1).tolist()
     predicted, observed = quarters(probabilities, reached)
     return {
-        "probability": float(np.mean(probabilities)),
-        "within": float(within.mean()),
         "probability_quarters": predicted,
         "observed_quarters": observed,
         "probabilities": probabilities,

@@ -105,4 +105,4 @@ def _draw_panel(axes: Any, method: str, probability: np.ndarray, reached: np.nda
         ylim=(-0.03, 1.03),
         aspect="equal",
     )
-    axes.legend(loc="upper left", frameon=False, fontsize="small")
+    axes.legend(loc="center right", frameon=False, fontsize="small")
