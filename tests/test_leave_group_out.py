@@ -6,11 +6,19 @@ import numpy as np
 import torch
 from scipy.stats import multivariate_normal
 
+from clashsim.bench.lab_sets import strikes_on_corners
+from clashsim.core.contact_frame import contact_frame
+from clashsim.core.scene import Scene
 from clashsim.fit.field_kernels import Context
+from clashsim.fit.fields import outcome_jacobian
+from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.interval_widths import IntervalWidths
 from clashsim.fit.leave_group_out import consecutive_groups, leave_groups_out
 from clashsim.fit.linear_gaussian import outlier_cost
 from clashsim.fit.lockstep import FieldData
+from clashsim.fit.predictive_variance import pose_variance
+from clashsim.fit.sample import sample
+from clashsim.fit.solved_model import SolvedModel
 
 N, K = 11, 3
 NOISE = 0.1
@@ -63,3 +71,20 @@ def test_what_exceeds_the_usual_variance_is_not_narrowed() -> None:
     np.testing.assert_allclose(narrow.corrected(np.array([0.02, 0.04, 1.0])), [0.005, 0.01, 0.97])
     wide = IntervalWidths(std=2.0, tail=1.65, usual_variance=0.04)
     np.testing.assert_allclose(wide.corrected(np.array([0.02, 1.0])), [0.08, 4.0])
+
+
+def test_poses_that_are_a_little_off_matter_most_at_corners() -> None:
+    scene = Scene.load("square")
+    impacts = sample(scene, 60, 1)
+    base = SolvedModel(scene)
+    frame = contact_frame(scene, impacts)
+    scaling = InputScaling.of(base, frame, impacts.known)
+    data = scaling.data(base, frame, impacts.known, impacts.after)
+    nominal = torch.zeros(len(impacts), len(scene.params), dtype=torch.float64)
+    jacobian, _ = outcome_jacobian(data, nominal)
+    variance = pose_variance(scene, jacobian).sum(1).numpy()
+    on_corner = strikes_on_corners(scene, impacts)
+    assert 3 < on_corner.sum() < 40
+    assert np.median(variance[on_corner]) > 2 * np.median(variance[~on_corner])
+    without_offsets = scene.with_params(scene.params[:2])
+    assert not pose_variance(without_offsets, jacobian).any()

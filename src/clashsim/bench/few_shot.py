@@ -66,7 +66,8 @@ def measure(
         seeds: Number of repetitions of each draw.
 
     Returns:
-        One row per data set, method, number of impacts and draw.
+        One row per data set, method, number of impacts and draw; and one more for each kind of
+        impacts that a set also judges by itself (set `NAME/KIND`).
 
     Raises:
         DataError: There is no such method.
@@ -186,9 +187,11 @@ def _sort_rows(rows: list[Row], sets: Sequence[str]) -> list[Row]:
     """Sort by data set, draw, number of impacts and method, published models last."""
     methods = list(METHODS)
 
-    def order(row: Row) -> tuple[int, bool, int, int]:
+    def order(row: Row) -> tuple[int, str, bool, int, int]:
         known = row["method"] in methods
         method = methods.index(row["method"]) if known else len(methods)
-        return sets.index(row["set"]), row["draw"] != "random", row["n"], method
+        name = row["set"]
+        of_set = name if name in sets else name.rpartition("/")[0]  # a subset comes after its set
+        return sets.index(of_set), name, row["draw"] != "random", row["n"], method
 
     return sorted(rows, key=order)

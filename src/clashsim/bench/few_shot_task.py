@@ -144,11 +144,17 @@ def measure_task(task: FewShotTask, done: list[Row], resume: Path | None) -> lis
         if not splits:
             continue
         head = row_head(task, n, draw)
-        row = _finished_row(done, head, len(splits))
-        if row is None:
-            row = head | _test_method(problem, METHODS[task.method], splits)
-            append_rows(resume, [row])
-        rows.append(row)
+        heads = [head, *(head | {"set": f"{task.name}/{kind}"} for kind in real.subsets)]
+        finished = [_finished_row(done, one, len(splits)) for one in heads]
+        measured_before = [row for row in finished if row is not None]
+        if len(measured_before) == len(heads):
+            rows += measured_before
+            continue
+        tests = _Tests.of(problem, METHODS[task.method], splits)
+        chosen = [None, *real.subsets.values()]
+        new = [one | tests.figures(subset) for one, subset in zip(heads, chosen, strict=True)]
+        append_rows(resume, new)
+        rows += new
     return rows
 
 
@@ -199,29 +205,64 @@ def split_rows(real: RealDataset, n: int, draw: str, *, seeds: int) -> list[Spli
     return [(rows, np.setdiff1d(all_rows, rows)) for rows in whole_blocks[:seeds]]
 
 
-def _test_method(problem: FewShotProblem, method: Method, splits: Sequence[Split]) -> Row:
-    """Figures of a method over all splits, or why it failed."""
-    errors = []
-    covered = []
-    impacts = problem.impacts
-    start = time.perf_counter()
-    for seed, (rows, test) in enumerate(splits):
-        try:
-            predicted = method(problem, rows, seed)
-        except Exception as exception:  # a method that fails gives a row, and the others go on
-            return {"why": why(exception)}
-        if isinstance(predicted, StatedTwists):
-            miss = predicted.twist_after - impacts.after
-            covered.append(coverage(miss[test], predicted.half_widths[:, test]))
-            predicted = predicted.twist_after
-        error = relative_error(predicted, impacts.after, problem.gyration)
-        errors.append(error[test])
-    figures = _figures(errors, (time.perf_counter() - start) / len(splits))
-    if covered:
-        shares = np.mean(covered, axis=0)
-        for stated, share in zip(INTERVAL_SHARES, shares, strict=True):
-            figures[f"coverage_{100 * stated:.0f}"] = float(share)
-    return figures
+@dataclass(frozen=True, eq=False)
+class _Tests:
+    """What a method predicted in S repetitions.
+
+    Attributes:
+        errors: Relative errors (N,) of all impacts, in each repetition.
+        stated: Misses (N, k) of all impacts and half-widths (2, N, k) of their stated intervals, in
+            each repetition; empty where a method states none.
+        test: Rows to test on, in each repetition.
+        seconds: Mean duration of a repetition.
+        failure: Why the method failed; None where it did not.
+    """
+
+    errors: tuple[np.ndarray, ...] = ()
+    stated: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
+    test: tuple[np.ndarray, ...] = ()
+    seconds: float = 0.0
+    failure: str | None = None
+
+    @staticmethod
+    def of(problem: FewShotProblem, method: Method, splits: Sequence[Split]) -> _Tests:
+        """Fit and predict in each repetition."""
+        errors = []
+        stated = []
+        impacts = problem.impacts
+        start = time.perf_counter()
+        for seed, (rows, _) in enumerate(splits):
+            try:
+                predicted = method(problem, rows, seed)
+            except Exception as exception:  # a method that fails gives a row, and others go on
+                return _Tests(failure=why(exception))
+            if isinstance(predicted, StatedTwists):
+                miss = predicted.twist_after - impacts.after
+                stated.append((miss, predicted.half_widths))
+                predicted = predicted.twist_after
+            errors.append(relative_error(predicted, impacts.after, problem.gyration))
+        seconds = (time.perf_counter() - start) / len(splits)
+        return _Tests(tuple(errors), tuple(stated), tuple(test for _, test in splits), seconds)
+
+    def figures(self, subset: np.ndarray | None) -> Row:
+        """Figures over all repetitions, of a subset (N,) of the impacts if given."""
+        if self.failure is not None:
+            return {"why": self.failure}
+        tests = self.test
+        if subset is not None:
+            tests = tuple(test[subset[test]] for test in self.test)
+            if not all(len(test) for test in tests):
+                return {"why": "some repetitions have no such impacts to test on"}
+        errors = [error[test] for error, test in zip(self.errors, tests, strict=True)]
+        row = _figures(errors, self.seconds)
+        if self.stated:
+            covered = []
+            for (miss, half_widths), test in zip(self.stated, tests, strict=True):
+                covered.append(coverage(miss[test], half_widths[:, test]))
+            shares = np.mean(covered, axis=0)
+            for stated, share in zip(INTERVAL_SHARES, shares, strict=True):
+                row[f"coverage_{100 * stated:.0f}"] = float(share)
+        return row
 
 
 def row_head(task: FewShotTask, n: int, draw: str) -> Row:

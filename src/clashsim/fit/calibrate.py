@@ -32,6 +32,7 @@ from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.local_correction import LocalCorrection
 from clashsim.fit.lockstep import FieldData, Fit, run_fits
 from clashsim.fit.prediction import Prediction, average
+from clashsim.fit.predictive_variance import pose_variance
 from clashsim.fit.priors import FIXED_STD, contact_prior, theta_prior, unit_estimate
 from clashsim.fit.rigid_law import RigidLaw
 
@@ -147,11 +148,14 @@ class _Fitted:
         posteriors: The fits that the evidence supports.
         weights: Their weights.
         constants: The most probable fit of constants alone.
+        pose_variance: Variance (N, k) of the impacts' outcomes because each recorded pose is a
+            little off, over their squared size.
     """
 
     posteriors: tuple[Posterior, ...]
     weights: tuple[float, ...]
     constants: Posterior
+    pose_variance: np.ndarray
 
 
 def _fit_posteriors(
@@ -174,7 +178,9 @@ def _fit_posteriors(
     # can only hold constants; fields and residual are used for prediction.
     constant_fits = [fit for fit in fits if fit.scales.field == 0]
     constants = max(constant_fits, key=lambda posterior: posterior.evidence)
-    return _Fitted(tuple(fits[i] for i in kept), weights, constants)
+    # The first fit has all parameters free, so that its Jacobian has all columns.
+    of_poses = pose_variance(scene, fits[0].struck_jacobian).numpy()
+    return _Fitted(tuple(fits[i] for i in kept), weights, constants, of_poses)
 
 
 def _calibration(
@@ -205,7 +211,10 @@ def _calibration(
 def _left_out(fitted: _Fitted) -> Prediction:
     """Errors of leaving groups out, of the average of the fits."""
     of_fits = [posterior.leave_group_out for posterior in fitted.posteriors]
-    predictions = [Prediction(fit.error.numpy(), fit.variance.numpy()) for fit in of_fits]
+    predictions = []
+    for fit in of_fits:
+        variance = fit.variance.numpy() + fitted.pose_variance
+        predictions.append(Prediction(fit.error.numpy(), variance))
     return average(predictions, fitted.weights)
 
 

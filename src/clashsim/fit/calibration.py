@@ -26,7 +26,7 @@ from clashsim.fit.interval_widths import IntervalWidths
 from clashsim.fit.local_correction import LocalCorrection
 from clashsim.fit.lockstep import FieldData
 from clashsim.fit.prediction import Prediction, average
-from clashsim.fit.predictive_variance import predictive_variance
+from clashsim.fit.predictive_variance import pose_variance, predictive_variance
 from clashsim.fit.rigid_law import RigidLaw
 
 _TINY = 1e-18  # m^2/s^2, added to the squared size of an outcome
@@ -220,4 +220,4 @@ class Calibration:
         variances = []
         for posterior in self.posteriors:
             variances.append(predictive_variance(posterior, data.context, jacobian, shape))
-        return torch.stack(variances)
+        return torch.stack(variances) + pose_variance(self.base.scene, jacobian)

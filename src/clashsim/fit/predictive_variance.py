@@ -9,9 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from clashsim.core.effects import offset_params
+from clashsim.core.scene import Scene
 from clashsim.fit.field_kernels import Context, field_variance, fitted_kernel, residual_kernel
 from clashsim.fit.field_kernels import residual_variance as prior_residual_variance
 from clashsim.fit.fields import Posterior
+from clashsim.fit.priors import unit_std
 
 _MAX_ROWS = 4096  # impacts at once, to bound the memory it takes
 
@@ -34,6 +37,26 @@ def predictive_variance(
     for rows in torch.arange(len(shape)).split(_MAX_ROWS):
         parts.append(_variance(posterior, context[rows], jacobian[rows], shape[rows]))
     return torch.cat(parts)
+
+
+def pose_variance(scene: Scene, jacobian: Tensor) -> Tensor:
+    """Variance of outcomes because each recorded pose is a little off, over their squared size.
+
+    How far is not known. The prior of the offset of the recorded frame is of the same order, and
+    intervals are corrected by errors on left-out impacts. What matters is where outcomes depend
+    much on the pose: at corners a millimetre turns the contact normal.
+
+    Args:
+        scene: The scene.
+        jacobian: Derivative (N, k, p) of N outcomes over their size by the parameters.
+
+    Returns:
+        (N, k); zero for a scene whose parameters have no offsets of the recorded frame.
+    """
+    variance = jacobian.new_zeros(jacobian.shape[:2])
+    for index in offset_params(scene):
+        variance = variance + (jacobian[..., index] * unit_std(scene.params[index])).square()
+    return variance
 
 
 def _variance(posterior: Posterior, context: Context, jacobian: Tensor, shape: Tensor) -> Tensor:

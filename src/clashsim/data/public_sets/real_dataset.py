@@ -23,6 +23,8 @@ class RealDataset:
         published: Twists after each impact (N, 3) that published models predict, by the name of the
             model, in the axes of `impacts`.
         nominal: Values expected for the scene's parameters in this set, by name.
+        subsets: Whether each impact (N,) belongs to a kind that is also judged by itself, by the
+            name of the kind.
     """
 
     name: str
@@ -32,3 +34,4 @@ class RealDataset:
     session: np.ndarray
     published: Mapping[str, np.ndarray] = field(default_factory=dict)
     nominal: Mapping[str, float] = field(default_factory=dict)
+    subsets: Mapping[str, np.ndarray] = field(default_factory=dict)
