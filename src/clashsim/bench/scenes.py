@@ -24,11 +24,17 @@ from scipy.spatial.transform import Rotation
 
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row, optional
-from clashsim.bench.user_scenes import UserScene, hidden_model, record_both, user_scenes
+from clashsim.bench.user_scenes import (
+    RecordedMotion,
+    UserScene,
+    hidden_model,
+    record_motion,
+    user_scenes,
+)
 from clashsim.core.contact_frame import contact_frame, inertia
 from clashsim.core.files import write_flushed
-from clashsim.core.impacts import Impacts
-from clashsim.core.scene import Scene
+from clashsim.core.impacts import Impacts, MotionBefore
+from clashsim.core.recorded_joints import with_motion_from_joints
 from clashsim.data.impact_files import write_impacts
 from clashsim.evaluate.metrics import accuracy_summary, relative_error
 from clashsim.fit.calibrated_run import CalibratedRun
@@ -51,6 +57,8 @@ _ANGLE_NOISE = 2e-3
 _VELOCITY_NOISE = 2e-3
 _ANGULAR_NOISE = 0.02
 _RELATIVE_NOISE = 0.005
+_ENCODER_NOISE = 1e-4  # rad
+_JOINT_RATE_NOISE = 2e-3  # rad/s
 
 
 def run(options: BenchOptions = BenchOptions()) -> list[Row]:
@@ -73,7 +81,7 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
         if wanted is None or scene.name in wanted
     ]
     with options.progress("scenes", len(scenes)) as advance:
-        for _, of_text in groupby(scenes, key=lambda scene: scene.xml):
+        for _, of_text in groupby(scenes, key=lambda scene: (scene.xml, scene.planar)):
             pairs = list(of_text)
             with optional(rows, set=pairs[0].name, method="clashsim"):
                 rows += _rows(pairs, options)
@@ -107,13 +115,15 @@ def _rows(scenes: Sequence[UserScene], options: BenchOptions) -> list[Row]:
             )
         for i, (scene, impacts) in enumerate(zip(scenes, recorded, strict=True)):
             test = impacts[np.arange(_NUM_FITTED, len(impacts))]
+            test = with_motion_from_joints(test, fits["clashsim"][i].scene)
             frame = contact_frame(fits["clashsim"][i].scene, test, strict=False)
             test = test[np.flatnonzero(frame.contact.touching)]
             for method in wanted:
                 if method == "clashsim-both" and method not in fits:
                     continue
                 found = fits.get(method, fits["clashsim"])[i]
-                predicted = _predict(method, found, of_struck[i], test)
+                known = with_motion_from_joints(of_struck[i], found.scene)
+                predicted = _predict(method, found, known, test)
                 gyration = inertia(found.scene, found.scene.struck_body).gyration
                 error = relative_error(predicted, test.after, gyration)
                 errors.setdefault((scene.name, method), []).append(error)
@@ -168,12 +178,31 @@ def recorded_impacts(
         rng: Draws starts and noise.
         of_striker: Whether the outcome of a striker that nothing drives is recorded too.
     """
-    before, after, striker_after = record_both(scene, model, n, rng)
-    impacts = _noisy(scene, before, after, rng)
+    motion = record_motion(scene, model, n, rng)
+    impacts = _noisy(scene, motion.before, motion.after, rng)
+    if scene.joints:
+        return _with_joints_alone(impacts, motion, rng)
     if scene.striker is None or model.nu or not of_striker:
         return impacts
     (own_rng,) = rng.spawn(1)
-    return replace(impacts, striker_after=_outcome(scene, striker_after, own_rng))
+    return replace(impacts, striker_after=_outcome(scene, motion.striker_after, own_rng))
+
+
+def _with_joints_alone(
+    impacts: Impacts, motion: RecordedMotion, rng: np.random.Generator
+) -> Impacts:
+    """Impacts with the joints of an arm, as its log has them, in place of its tool's motion."""
+    before = impacts.before.copy()
+    striker = MotionBefore.of(before).striker
+    striker.rows[:] = 0.0
+    if not impacts.planar:
+        striker.quaternion[:, 0] = 1.0
+    columns = {}
+    for name, angles in motion.angles.items():
+        columns[name] = angles + rng.normal(0, _ENCODER_NOISE, len(angles))
+        rates = motion.rates[name]
+        columns[f"{name}_velocity"] = rates + rng.normal(0, _JOINT_RATE_NOISE, len(rates))
+    return replace(impacts, before=before, known=columns)
 
 
 def in_one_recording(scenes: Sequence[UserScene], impacts: Sequence[Impacts]) -> Impacts:
@@ -235,15 +264,7 @@ def _predict(method: str, found: CalibratedRun, fitted: Impacts, test: Impacts) 
     scene = found.scene
     contact = [p for p in scene.params if p.name in ("friction", "stiffness", "damping")]
     identified = method == "mujoco-identified"
-    plain = Scene(
-        scene.xml,
-        scene.struck,
-        scene.striker,
-        scene.ground,
-        tuple(contact) if identified else (),
-        assets=scene.assets,
-        name=scene.name,
-    )
+    plain = scene.with_params(contact if identified else ())
     if not identified:
         before = contact_frame(plain, test).before
         return simulate_impacts(plain, before, np.zeros((len(test), 0))).after

@@ -14,6 +14,8 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
+from clashsim.core.contact_pairs import free_from_mocap
+from clashsim.core.mechanism import joints_to_world
 from clashsim.core.mjcf_assets import parse_scene, scene_assets
 
 # Puts bodies at a random start: (model, data, rng), where data is at the first keyframe.
@@ -27,6 +29,7 @@ _PLANAR = (
     '<joint name="{0}w" type="hinge" axis="0 0 1"/>'
 )
 _BLOCK = '<geom type="box" size=".06 .03 .02" mass=".2"/>'
+_SCALAR = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
 _FLOOR = '<geom name="floor" type="plane" size="2 2 .1"/>'
 
 
@@ -40,10 +43,13 @@ class UserScene:
         struck: Body whose outcome is recorded.
         striker: Body that it collides with; None for what is fixed to the world.
         launch: Puts the bodies at a random start.
-        planar: Whether motion in the x-y plane was recorded, as by a camera above.
+        planar: Whether motion in the x-y plane was recorded, as by a camera above; in space it is
+            as by motion capture.
         arguments: Options of `clashsim calibrate` that the scene needs.
         suffix: Of the scene's file.
         assets: Files that the scene names.
+        joints: Whether angles and velocities of the joints that carry the striker were recorded, as
+            in a robot's log, and not its pose.
     """
 
     name: str
@@ -55,6 +61,26 @@ class UserScene:
     arguments: dict[str, str] = field(default_factory=dict)
     suffix: str = ".xml"
     assets: dict[str, bytes] = field(default_factory=dict)
+    joints: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedMotion:
+    """Motion of n impacts, world axes, without noise.
+
+    Attributes:
+        before: (n, 26), poses (position and quaternion) and twists of both bodies before.
+        after: (n, 6), twist of the struck body after.
+        striker_after: (n, 6), twist of the striker after.
+        angles: (n,), rad or m, before, by the name of a joint that carries the striker.
+        rates: (n,), rad/s or m/s, likewise.
+    """
+
+    before: np.ndarray
+    after: np.ndarray
+    striker_after: np.ndarray
+    angles: dict[str, np.ndarray]
+    rates: dict[str, np.ndarray]
 
 
 def _mjcf(world: str, more: str = "", assets: str = "") -> str:
@@ -134,6 +160,35 @@ def _swing(model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator)
     ball = model.nbody - 1
     data.qpos[-2:] = target - 0.12 * direction - model.body_pos[ball][:2]
     data.qvel[-2:] = rng.uniform(0.4, 1.5) * direction
+
+
+def _at_outer_link(model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator) -> None:
+    """A ball on slides, the last body, hits the outer link of a chain that moves."""
+    data.qpos[:2] = rng.uniform(-0.8, 0.8, 2)
+    data.qvel[:2] = rng.uniform(-1, 1, 2)
+    mujoco.mj_kinematics(model, data)
+    axes = data.geom_xmat[1].reshape(3, 3)
+    target = data.geom_xpos[1] + rng.uniform(-0.08, 0.08) * axes[:, 0]
+    side = rng.choice([-1, 1]) * axes[:2, 1]
+    angle = np.arctan2(side[1], side[0]) + rng.uniform(-0.6, 0.6)
+    direction = np.array([np.cos(angle), np.sin(angle)])
+    data.qpos[2:4] = target[:2] - 0.12 * direction - model.body_pos[model.nbody - 1][:2]
+    data.qvel[2:4] = rng.uniform(0.4, 1.5) * direction
+
+
+def _swing_paddle(model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator) -> None:
+    """A paddle, the second free body, is swung level at a block that stands on the floor."""
+    del model
+    yaw, angle = rng.uniform(-np.pi, np.pi, 2)
+    data.qpos[3:7] = [np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)]
+    direction = np.array([np.cos(angle), np.sin(angle), 0.0])
+    side = np.array([-direction[1], direction[0], 0.0])
+    data.qpos[7:10] = data.qpos[:3] - 0.12 * direction + rng.uniform(-0.02, 0.02) * side
+    data.qpos[9] = 0.05
+    facing = angle + rng.uniform(-0.3, 0.3)
+    data.qpos[10:14] = [np.cos(facing / 2), 0, 0, np.sin(facing / 2)]
+    data.qvel[6:9] = rng.uniform(0.3, 1.0) * direction
+    data.qvel[9:12] = [0, 0, rng.uniform(-1, 1)]
 
 
 def _arm_at_block(height: float, gap: float) -> Launch:
@@ -246,6 +301,10 @@ def _planar_scenes() -> Iterator[UserScene]:
     rod = pusher.format(z=0.03, geom='<geom type="cylinder" size=".01 .03" mass=".8"/>')
     xml = _mjcf(_FLOOR + block + rod, servos)
     yield UserScene("block on a table", xml, "block", "pusher", launch, planar=True)
+    table = _FLOOR.replace('type="plane" size="2 2 .1"', 'type="box" size=".4 .3 .2" pos="0 0 -.2"')
+    xml = _mjcf(table + block + rod, servos)
+    name = "block on a table, tracked in space"
+    yield UserScene(name, xml, "block", "pusher", launch, planar=False)
     higher = pusher.format(z=0.045, geom='<geom type="sphere" size=".012" mass=".8"/>')
     xml = _mjcf(_FLOOR + block + higher, servos)
     yield UserScene("block struck above its centre", xml, "block", "pusher", launch, True)
@@ -264,8 +323,42 @@ def _planar_scenes() -> Iterator[UserScene]:
     yield UserScene(
         "URDF sled against a wall", _URDF, "sled", None, _into_wall, planar=True, suffix=".urdf"
     )
-    yield _arm_scene()
+    yield from _arm_scenes()
+    yield from _chain_and_paddle()
     yield from scene_of_three_pairs()
+
+
+def _chain_and_paddle() -> Iterator[UserScene]:
+    """A chain of two links that a ball hits, and a block that a paddle in a hand hits."""
+    link = '<geom type="box" size=".1 .015 .04" pos=".1 0 0" mass=".{0}"/>'
+    chain = (
+        '<body name="inner"><joint axis="0 0 1" damping=".002"/>' + link.format(4) + "{0}"
+        '<body name="outer" pos=".2 0 0"><joint axis="0 0 1" damping=".002"/>'
+        + link.format(2)
+        + "</body></body>"
+    ).format("")
+    ball = (
+        '<body name="ball" pos="-1 0 0"><joint name="bx" type="slide" axis="1 0 0"/>'
+        '<joint name="by" type="slide" axis="0 1 0"/><geom type="sphere" size=".02" mass=".2"/>'
+        "</body>"
+    )
+    exclude = '<contact><exclude body1="inner" body2="outer"/></contact>'
+    names = {"struck": "outer", "striker": "ball"}
+    xml = _mjcf(chain + ball, exclude)
+    yield UserScene(
+        "ball at a chain of two links", xml, "outer", "ball", _at_outer_link, True, names
+    )
+    block = '<body name="block" pos="0 0 .03"><freejoint/>{}</body>'.format(
+        '<geom type="box" size=".05 .04 .03" mass=".4"/>'
+    )
+    paddle = (
+        '<body name="paddle" mocap="true" pos="-.3 0 .04">'
+        '<geom name="face" type="box" size=".01 .06 .04"/></body>'
+    )
+    xml = _mjcf(_FLOOR + block + paddle)
+    yield UserScene(
+        "paddle in a hand strikes a block", xml, "block", "paddle", _swing_paddle, False
+    )
 
 
 def scene_of_three_pairs(geom: str = _BLOCK) -> Iterator[UserScene]:
@@ -315,7 +408,7 @@ _URDF = f"""<robot name="sled"><mujoco><compiler discardvisual="true"/>
 </joint></robot>"""
 
 
-def _arm_scene() -> UserScene:
+def _arm_scenes() -> Iterator[UserScene]:
     """A six-joint arm with a rod as its tool, and a block on a table."""
     arm = '<geom type="capsule" size=".012" fromto="0 0 .02 0 0 .1" mass=".2"/>'
     links = [("0 0 1", 0.15), ("0 1 0", 0.1), ("0 1 0", 0.25), ("0 0 1", 0.1), ("0 1 0", 0.15)]
@@ -337,7 +430,9 @@ def _arm_scene() -> UserScene:
     key = f'<keyframe><key qpos="{pose}"/></keyframe>'
     xml = _mjcf(world, f"<actuator>{servos}</actuator>{key}")
     launch = _arm_at_block(0.16, 0.085)
-    return UserScene("arm strikes a block", xml, "block", "link5", launch, planar=True)
+    names = ("arm strikes a block", "arm strikes a block, seen from above")
+    yield UserScene(names[0], xml, "block", "link5", launch, planar=False, joints=True)
+    yield UserScene(names[1], xml, "block", "link5", launch, planar=True)
 
 
 def _iiwa_scene(path: Path) -> UserScene:
@@ -352,7 +447,14 @@ def _iiwa_scene(path: Path) -> UserScene:
     launch = _arm_at_block(0.44, 0.14)
     assets = scene_assets(path, xml)
     return UserScene(
-        "iiwa14 strikes a block", xml, "block", "link7", launch, True, {}, assets=assets
+        "iiwa14 strikes a block",
+        xml,
+        "block",
+        "link7",
+        launch,
+        planar=False,
+        assets=assets,
+        joints=True,
     )
 
 
@@ -368,6 +470,8 @@ def hidden_model(scene: UserScene, rng: np.random.Generator) -> mujoco.MjModel:
     stiffness = 10 ** rng.uniform(4.5, 5.5)
     damping = 10 ** rng.uniform(1.5, 2.7)
     spec.option.timestep = _TIMESTEP
+    # A body that motion capture moves goes on whatever it hits.
+    free_from_mocap(spec, [geom.name for geom in spec.geoms if geom.name])
     model = spec.compile()
     model.geom_friction[:, 0] = friction
     model.geom_solref[:] = [-stiffness, -damping]
@@ -389,29 +493,41 @@ def record(
         Poses (position and quaternion) and twists of both bodies before, (n, 26), and the struck
         body's twist after, (n, 6), world axes, without noise.
     """
-    before, after, _ = record_both(scene, model, n, rng)
-    return before, after
+    motion = record_motion(scene, model, n, rng)
+    return motion.before, motion.after
 
 
-def record_both(
+def record_motion(
     scene: UserScene, model: mujoco.MjModel, n: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`record`, and the striker's twist after, (n, 6)."""
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+) -> RecordedMotion:
+    """`record`, with the striker's outcome and the joints that carry it."""
+    found: list[tuple[np.ndarray, ...]] = []
     for _ in range(20 * n):
         impact = _one_impact(scene, model, rng)
         if impact is not None:
             found.append(impact)
         if len(found) == n:
             break
-    before, after, striker_after = (np.array(column) for column in zip(*found, strict=True))
-    return before, after, striker_after
+    before, after, striker_after, qpos, qvel = (
+        np.array(column) for column in zip(*found, strict=True)
+    )
+    angles, rates = {}, {}
+    if scene.striker is not None:
+        for joint in joints_to_world(model, int(model.body(scene.striker).id)):
+            if int(model.jnt_type[joint]) in _SCALAR:
+                name = str(model.joint(joint).name)
+                angles[name] = qpos[:, model.jnt_qposadr[joint]]
+                rates[name] = qvel[:, model.jnt_dofadr[joint]]
+    return RecordedMotion(before, after, striker_after, angles, rates)
 
 
 def _one_impact(
     scene: UserScene, model: mujoco.MjModel, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Motion of both bodies before the first contact of one simulation, and each one's after."""
+) -> tuple[np.ndarray, ...] | None:
+    """Motion of both bodies before the first contact of one simulation, and each one's after.
+
+    Then coordinates and velocities of all joints before.
+    """
     data = mujoco.MjData(model)
     if model.nkey:
         mujoco.mj_resetDataKeyframe(model, data, 0)
@@ -420,20 +536,22 @@ def _one_impact(
     struck = model.body(scene.struck).id
     striker = 0 if scene.striker is None else model.body(scene.striker).id
     rates = _setpoint_rates(model, data)
-    state = last = None
+    state = last = np.zeros(0)
+    joints = last_joints = (np.zeros(0), np.zeros(0))
     apart = 0
     for step in range(round(_DURATION / model.opt.timestep)):
         mujoco.mj_step1(model, data)
         touching = _touching(model, data, struck, striker, scene.planar)
         if step == 0 and touching:
             return None
-        if state is None and touching:
-            state = last
-        if state is not None:
+        if len(state) == 0 and touching:
+            state, joints = last, last_joints
+        if len(state):
             apart = 0 if touching else apart + 1
             if apart == 3:
                 after = _motion(model, data, struck)[7:]
-                return state, after, _motion(model, data, striker)[7:]
+                return state, after, _motion(model, data, striker)[7:], *joints
+        last_joints = data.qpos.copy(), data.qvel.copy()
         last = np.concatenate([_motion(model, data, struck), _motion(model, data, striker)])
         data.ctrl[:] += rates * model.opt.timestep
         mujoco.mj_step2(model, data)

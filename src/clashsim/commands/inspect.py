@@ -104,6 +104,7 @@ def _inspect_impacts(options: InspectOptions) -> None:
     from clashsim.core.recorded_joints import with_postures
     from clashsim.core.scene import Scene
     from clashsim.pipeline.recorded_impacts import read_recorded_impacts
+    from clashsim.pipeline.scene_of_recording import scene_of_recording
     from clashsim.report.impact_table import impacts_table
 
     name = options.trials.name
@@ -117,6 +118,8 @@ def _inspect_impacts(options: InspectOptions) -> None:
     )
     recorded = read_recorded_impacts(options.trials, scene, (), print)
     impacts = recorded.impacts
+    named = bodies.ground is not None
+    scene = scene_of_recording(scene, options.scene, impacts, ground_is_named=named)
     scene = with_postures(scene, impacts)
     frame = contact_frame(scene, impacts, strict=False)
     table = impacts_table(impacts, frame.before, frame.contact, numbers=recorded.rows)

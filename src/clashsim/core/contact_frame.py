@@ -56,7 +56,7 @@ _NEEDS_PLANE = (
     "or record in space (x, y, z, qw, qx, qy, qz, ..., vz_after, ...)"
 )
 _NEEDS_SPACE = (
-    "give the struck body a free joint and no ground, or record in the plane "
+    "give the struck body a free joint, or use scene.recorded_in_space(), or record in the plane "
     "(x, y, yaw, vx, vy, w, vx_after, vy_after, w_after)"
 )
 

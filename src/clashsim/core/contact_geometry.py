@@ -13,8 +13,10 @@ from mujoco import batch
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.errors import DataError
+from clashsim.core.ground_surface import GroundSurface
 from clashsim.core.impacts import MotionBefore
 from clashsim.core.mobility import Mobility
+from clashsim.core.resting import settled_on_ground
 from clashsim.core.scene import DISTANCE_SENSOR, FROMTO_SENSOR, Scene
 from clashsim.core.workers import default_threads
 
@@ -155,11 +157,16 @@ class PairPoser:
     def world_pose(
         self, pose: np.ndarray, mobility: Mobility, height: float | np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """World position (n, 3) and orientation (n, 3, 3) of a body at poses (n, 3) or (n, 7)."""
+        """World position (n, 3) and orientation (n, 3, 3) of a body at poses (n, 3) or (n, 7).
+
+        In a plane, a tool has height and tilt of the recorded posture that is nearest.
+        """
         if self.plane is None:
             quaternion = pose[:, 3:7]
             _check_quaternions(quaternion)
             return pose[:, :3], Rotation.from_quat(quaternion, scalar_first=True).as_matrix()
+        if mobility.mechanism is not None and len(mobility.mechanism.postures):
+            return mobility.mechanism.in_plane(pose, self.plane, mobility.rotation)
         normal = self.plane[2]
         if height is None:
             height = float(mobility.position @ normal)
@@ -238,6 +245,7 @@ def bring_into_contact(scene: Scene, before: np.ndarray) -> tuple[Contact, np.nd
 
     As `advance_to_contact`. Where the bodies would then part, as when a corner comes down because
     a body spins while its centre rises, the struck body is moved by the shortest way instead.
+    Bodies that lie on a ground in space are settled onto it, and stay on it.
 
     Args:
         scene: The scene of the pair.
@@ -246,6 +254,41 @@ def bring_into_contact(scene: Scene, before: np.ndarray) -> tuple[Contact, np.nd
     Returns:
         The contacts, and a copy of `before` with the pairs in contact.
     """
+    settled = settled_on_ground(scene, before)
+    contact, moved = _bring_settled_into_contact(scene, settled.before)
+    if settled.lies.any():
+        _keep_on_ground(scene, settled.before, (contact, moved), settled.lies)
+    return contact, moved
+
+
+def _keep_on_ground(
+    scene: Scene, before: np.ndarray, found: tuple[Contact, np.ndarray], lies: np.ndarray
+) -> None:
+    """Undo, in place, what moved struck bodies that lie out of their ground.
+
+    The striker is moved along, where it can move, so that the bodies touch as before.
+
+    Args:
+        scene: The scene of the pair, in space.
+        before: (N, d), as in `Impacts`, before bodies were moved.
+        found: The contacts, and `before` (N, d) of the moved bodies, changed in place.
+        lies: (N,), whether each struck body lies on the ground.
+    """
+    assert scene.ground is not None
+    if scene.striker_body.fixed:
+        return
+    contact, moved = found
+    normal = GroundSurface.of(scene.base, scene.ground).normal
+    motion = MotionBefore.of(moved)
+    lifted = (motion.struck.position - MotionBefore.of(before).struck.position) @ normal
+    back = np.where(lies, lifted, 0.0)[:, None] * normal
+    motion.struck.position[:] -= back
+    motion.striker.position[:] -= back
+    contact.point[:] -= back
+
+
+def _bring_settled_into_contact(scene: Scene, before: np.ndarray) -> tuple[Contact, np.ndarray]:
+    """`bring_into_contact` where no body has to stay on a ground."""
     contact, moved = advance_to_contact(scene, before)
     rows = np.flatnonzero(~contact.touching | (closing_speed(moved, contact) <= 0))
     if len(rows) == 0:

@@ -18,7 +18,7 @@ from clashsim.core.params import Param
 
 _MUJOCO_FRICTION = 1.0  # of a geom whose author gave none
 _FRICTION = 0.3
-_FRICTION_RANGE = (0.02, 1.2)
+_FRICTION_RANGE = (0.02, 2.0)
 # Stiffness (1/s^2) and damping (1/s) over the mass that is moved: contacts of 1.5 to 70 ms, and
 # restitution from 0 to 1.
 _STIFFNESS = 3e5
@@ -32,6 +32,7 @@ _OFFSET = 0.06
 _OFFSET_STD = 0.015
 _YAW_OFFSET = 0.06
 _YAW_OFFSET_STD = 0.015
+_PLANAR_DIRECTIONS = 3  # of motion in a plane: two of translation and a rotation
 # How far the masses of a body may be from where its shapes and even density put them: offsets of
 # its mass centre, of the struck geom's bounding radius, and logarithms of its moments of inertia.
 _CENTRE = 0.12
@@ -59,9 +60,13 @@ def default_params(
     """
     struck_body, striker = bodies
     radius = float(model.geom(struck).rbound[0])
-    found = [*_contact(model)]
+    found = [*_contact(model, STRIKE)]
     of_ground = [p for p in default_pair_params(model) if p.name.startswith(GROUND)]
-    found += [_usual_friction(p) if p.name == f"{GROUND}_friction" else p for p in of_ground]
+    if of_ground and not planar:
+        # In space it is recorded how the ground throws back a body that a strike tips or lifts.
+        found += _contact(model, GROUND)
+    else:
+        found += [_usual_friction(p) if p.name == f"{GROUND}_friction" else p for p in of_ground]
     mass = float(model.body_mass[striker.body])
     if not striker.fixed and 0 < mass < IMMOVABLE_MASS:
         low, high = mass / _MASS_FACTOR, mass * _MASS_FACTOR
@@ -70,7 +75,10 @@ def default_params(
         )
     found += _mass_distribution(model, struck_body, radius, planar=planar, is_round=is_round)
     if planar:
-        found += _effects(radius, is_round=is_round, slides=bool(of_ground))
+        # Joints that leave a body fewer than three directions say themselves where it is.
+        mechanism = struck_body.mechanism
+        is_led = mechanism is not None and len(mechanism.qvel) < _PLANAR_DIRECTIONS
+        found += _effects(radius, has_offsets=not (is_round or is_led), slides=bool(of_ground))
     return tuple(found)
 
 
@@ -117,26 +125,28 @@ def _inertia(name: str, target: str, nominal: float) -> Param:
     return Param(name, target, nominal, low, high, "kg m^2", "log", sd=_INERTIA_STD)
 
 
-def _contact(model: mujoco.MjModel) -> list[Param]:
-    """Friction, stiffness and damping of the strike."""
-    row = int(model.pair(STRIKE).id)
+def _contact(model: mujoco.MjModel, pair: str) -> list[Param]:
+    """Friction, stiffness and damping of the strike, or of the ground."""
+    row = int(model.pair(pair).id)
+    label = "" if pair == STRIKE else f"{pair}_"
     fastest = (_MAX_RATE / float(model.opt.timestep)) ** 2
     stiffness_range = (min(_STIFFNESS_RANGE[0], fastest / 10), min(_STIFFNESS_RANGE[1], fastest))
     stiffness, damping = _STIFFNESS, _DAMPING
     solref = model.pair_solref[row]
     if solref[0] < 0:  # the author gave it directly
         stiffness, damping = -float(solref[0]), -float(solref[1])
+    solref_target = f"pair/{pair}/solref"
     return [
         _usual_friction(
             Param(
-                "friction",
-                f"pair/{STRIKE}/friction[0:2]",
+                f"{label}friction",
+                f"pair/{pair}/friction[0:2]",
                 float(np.clip(model.pair_friction[row, 0], *_FRICTION_RANGE)),
                 *_FRICTION_RANGE,
             )
         ),
-        _direct("stiffness", 0, stiffness, stiffness_range, "1/s^2"),
-        _direct("damping", 1, damping, _DAMPING_RANGE, "1/s"),
+        _direct(f"{label}stiffness", f"{solref_target}[0]", stiffness, stiffness_range, "1/s^2"),
+        _direct(f"{label}damping", f"{solref_target}[1]", damping, _DAMPING_RANGE, "1/s"),
     ]
 
 
@@ -146,25 +156,24 @@ def _usual_friction(param: Param) -> Param:
     return replace(param, nominal=nominal, low=_FRICTION_RANGE[0], high=_FRICTION_RANGE[1])
 
 
-def _direct(name: str, entry: int, value: float, limits: tuple[float, float], unit: str) -> Param:
-    """An entry of the strike's `solref` in its direct form, which holds negative values."""
+def _direct(name: str, target: str, value: float, limits: tuple[float, float], unit: str) -> Param:
+    """An entry of a pair's `solref` in its direct form, which holds negative values."""
     low, high = limits
-    target = f"pair/{STRIKE}/solref[{entry}]"
     nominal = float(np.clip(value, low, high))
     return Param(name, target, nominal, low, high, unit, "log", sign=-1)
 
 
-def _effects(radius: float, *, is_round: bool, slides: bool) -> list[Param]:
+def _effects(radius: float, *, has_offsets: bool, slides: bool) -> list[Param]:
     """What recordings in a plane show beyond MuJoCo's contact.
 
     Args:
         radius: m, bounding radius of the struck geom.
-        is_round: Whether the struck body looks the same in any orientation.
+        has_offsets: Whether the recorded frame may be elsewhere than the body's.
         slides: Whether the struck body slides on a ground after the strike.
     """
     target = "effect/tangential_stiffness"
     found = [Param("tangential_stiffness", target, 5.0, 0.4, 60.0, "", "log")]
-    if not is_round:
+    if has_offsets:
         limit, std = _OFFSET * radius, _OFFSET_STD * radius
         for axis in ("x", "y"):
             found.append(Param(f"{axis}_offset", f"effect/{axis}", 0.0, -limit, limit, "m", sd=std))

@@ -27,9 +27,11 @@ _TOLERANCE = 1e-10  # m, and rad times `_ROTATION_LENGTH`
 _ROTATION_LENGTH = 0.1  # m: an error of one radian counts like one of this many metres
 _DAMPING = 1e-4  # m/rad, of the least-squares steps
 _LARGEST_STEP = 0.3  # rad or m, of a joint in one iteration
-# m, and rad times `_ROTATION_LENGTH`: nearer poses count as reached. In a plane, height and tilt of
-# a tool are not recorded, and those of the reference may be a little out of reach.
+# m, and rad times `_ROTATION_LENGTH`: nearer poses count as reached.
 _REACHED = 5e-2
+_SMALLEST_STEP = 1e-10  # rad or m: a search that moves joints by less has come as near as it can
+_MISSED = 1e-6  # m, and rad times `_ROTATION_LENGTH`: farther poses are not reached exactly
+_UNRECORDED = 0.02  # weight of the height and tilt of a tool that were not recorded
 _SMALLEST_RESPONSE = 1e-8  # relative singular value below which a body cannot move in a direction
 _SQUARE = 1e-6  # m, and difference of cosines, between axes that are taken to be at right angles
 _MAX_KEPT = 200_000  # configurations
@@ -213,10 +215,39 @@ class Mechanism:
     @cached_property
     def posture_poses(self) -> tuple[np.ndarray, np.ndarray]:
         """Position (m, 3) and orientation (m, 3, 3) of the body in the recorded postures."""
-        position = np.empty((len(self.postures), 3))
-        rotation = np.empty((len(self.postures), 3, 3))
-        for row, posture in enumerate(self.postures):
-            data = self.at(self.full(posture))
+        return self.reached(self.postures)
+
+    def in_plane(
+        self, pose: np.ndarray, plane: np.ndarray, zero_yaw: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Poses in space for poses in a plane, with height and tilt of the nearest posture.
+
+        Args:
+            pose: (n, 3), x, y (m) and yaw (rad) in the plane.
+            plane: Rows e1, e2, n of the plane, (3, 3) in world axes.
+            zero_yaw: (3, 3), orientation of the body, but for its tilt, at a yaw of zero.
+
+        Returns:
+            Position (n, 3), m, and orientation (n, 3, 3), world axes.
+        """
+        positions, rotations = self.posture_poses
+        relative = Rotation.from_matrix(rotations @ zero_yaw.T).as_quat(scalar_first=True)
+        yaw = 2 * np.arctan2(relative[:, 1:] @ plane[2], relative[:, 0])
+        away = pose[:, None, :2] - positions @ plane[:2].T
+        turn = (pose[:, None, 2] - yaw + np.pi) % (2 * np.pi) - np.pi
+        distance = (away**2).sum(2) + (_ROTATION_LENGTH * turn) ** 2
+        nearest = np.argmin(distance, axis=1)
+        height = positions[nearest] @ plane[2]
+        position = pose[:, :2] @ plane[:2] + height[:, None] * plane[2]
+        rotated = turn[np.arange(len(pose)), nearest, None] * plane[2]
+        return position, Rotation.from_rotvec(rotated).as_matrix() @ rotations[nearest]
+
+    def reached(self, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Position (n, 3) and orientation (n, 3, 3) of the body at coordinates of its joints."""
+        position = np.empty((len(coordinates), 3))
+        rotation = np.empty((len(coordinates), 3, 3))
+        for row in range(len(coordinates)):
+            data = self.at(self.full(coordinates[row]))
             position[row] = data.xpos[self.body]
             rotation[row] = data.xmat[self.body].reshape(3, 3)
         return position, rotation
@@ -260,28 +291,17 @@ class Mechanism:
     def _solve(self, position: np.ndarray, rotation: np.ndarray, begin: np.ndarray) -> np.ndarray:
         """Coordinates for one pose, by damped least squares within the limits of the joints.
 
-        The search begins at the model's qpos `begin` (nq,).
+        The search begins at the model's qpos `begin` (nq,). Height and tilt of a tool whose poses
+        were recorded in a plane give way where the joints cannot reach all of a pose.
         """
-        qpos = begin.copy()
-        error = np.zeros(6)
-        for _ in range(_ITERATIONS):
-            data = self.at(qpos)
-            error[:3] = position - data.xpos[self.body]
-            turn = rotation @ data.xmat[self.body].reshape(3, 3).T
-            error[3:] = _ROTATION_LENGTH * Rotation.from_matrix(turn).as_rotvec()
-            if np.abs(error).max() < _TOLERANCE:
-                break
-            jacobian = self.jacobian(data)[:, self.qvel]
-            jacobian[3:] *= _ROTATION_LENGTH
-            normal_matrix = jacobian @ jacobian.T + _DAMPING**2 * np.eye(6)
-            step = np.zeros(self.model.nv)
-            step[self.qvel] = jacobian.T @ np.linalg.solve(normal_matrix, error)
-            step *= min(1.0, _LARGEST_STEP / max(np.abs(step).max(), 1e-30))
-            before = qpos.copy()
-            mujoco.mj_integratePos(self.model, qpos, step, 1.0)
-            self._clip(qpos)
-            if np.array_equal(before, qpos):
-                break
+        qpos, error = self._approached(position, rotation, begin, np.eye(6))
+        in_plane = self.normal is None and self.plane_normal is not None
+        if in_plane and np.abs(error).max() > _MISSED:
+            assert self.plane_normal is not None
+            recorded = _in_plane_alone(self.plane_normal)
+            weights = recorded + _UNRECORDED * (np.eye(6) - recorded)
+            qpos, error = self._approached(position, rotation, qpos, weights)
+            error = recorded @ error
         if self.normal is None and np.abs(error).max() > _REACHED:
             raise DataError(
                 f"{self.model.body(self.body).name!r} cannot be brought to a recorded pose by the "
@@ -290,12 +310,52 @@ class Mechanism:
             )
         return qpos[self.qpos]
 
+    def _approached(
+        self, position: np.ndarray, rotation: np.ndarray, begin: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The model's qpos (nq,) that comes nearest to a pose, and the error (6,) that is left.
+
+        The error is in m, and rad times `_ROTATION_LENGTH`; weights (6, 6) of it are made small.
+        """
+        qpos = begin.copy()
+        error = np.zeros(6)
+        for _ in range(_ITERATIONS):
+            data = self.at(qpos)
+            error[:3] = position - data.xpos[self.body]
+            turn = rotation @ data.xmat[self.body].reshape(3, 3).T
+            error[3:] = _ROTATION_LENGTH * Rotation.from_matrix(turn).as_rotvec()
+            weighted = weights @ error
+            if np.abs(weighted).max() < _TOLERANCE:
+                break
+            jacobian = self.jacobian(data)[:, self.qvel]
+            jacobian[3:] *= _ROTATION_LENGTH
+            jacobian = weights @ jacobian
+            normal_matrix = jacobian @ jacobian.T + _DAMPING**2 * np.eye(6)
+            step = np.zeros(self.model.nv)
+            step[self.qvel] = jacobian.T @ np.linalg.solve(normal_matrix, weighted)
+            step *= min(1.0, _LARGEST_STEP / max(np.abs(step).max(), 1e-30))
+            before = qpos.copy()
+            mujoco.mj_integratePos(self.model, qpos, step, 1.0)
+            self._clip(qpos)
+            if np.abs(qpos - before).max() < _SMALLEST_STEP:
+                break
+        return qpos, error
+
     def _clip(self, qpos: np.ndarray) -> None:
         """Keep joints within their limits."""
         for joint in self.joints:
             if self.model.jnt_limited[joint] and self._kind(joint) in (_HINGE, _SLIDE):
                 address = int(self.model.jnt_qposadr[joint])
                 qpos[address] = np.clip(qpos[address], *self.model.jnt_range[joint])
+
+
+def _in_plane_alone(normal: np.ndarray) -> np.ndarray:
+    """Projection (6, 6) of errors of a pose on those in a plane with a given normal (3,)."""
+    along = np.outer(normal, normal)
+    projection = np.zeros((6, 6))
+    projection[:3, :3] = np.eye(3) - along
+    projection[3:, 3:] = along
+    return projection
 
 
 def joints_to_world(model: mujoco.MjModel, body: int) -> list[int]:

@@ -23,6 +23,7 @@ from clashsim.core.contact_pairs import (
 )
 from clashsim.core.default_params import default_params
 from clashsim.core.errors import ParamError, SceneError, did_you_mean
+from clashsim.core.ground_surface import GroundSurface
 from clashsim.core.mechanism import Mechanism
 from clashsim.core.mjcf_assets import parse_scene, scene_assets
 from clashsim.core.mobility import Mobility, looks_same_rotated, plane_basis
@@ -89,6 +90,8 @@ class Scene:
         name: The scene's name in messages and file names.
         postures: (m,), recorded joint coordinates by the name of the joint, in rad or m. Inverse
             kinematics of an arm begins at the nearest of these m postures.
+        in_space: Whether impacts are recorded in space although there is a ground. They are in the
+            plane of the ground otherwise.
     """
 
     xml: str
@@ -100,6 +103,7 @@ class Scene:
     assets: Mapping[str, bytes] = field(default_factory=dict)
     name: str = "scene"
     postures: Mapping[str, np.ndarray] = field(default_factory=dict)
+    in_space: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle only the fields; another process compiles its own models from them."""
@@ -319,9 +323,9 @@ class Scene:
         None where the body moves in space.
         """
         if self.ground is not None:
-            data = mujoco.MjData(self.base)
-            mujoco.mj_kinematics(self.base, data)
-            return plane_basis(data.geom(self.ground).xmat.reshape(3, 3)[:, 2])
+            if self.in_space:
+                return None
+            return plane_basis(GroundSurface.of(self.base, self.ground).normal)
         plane = self.struck_body.plane
         if plane is not None and len(self.struck_body.slides) != 2:
             striker = Mobility.of(self.base, self.striker)
@@ -361,6 +365,17 @@ class Scene:
         return self.with_params(
             [replace(p, nominal=float(values.get(p.name, p.nominal))) for p in self.params]
         )
+
+    def recorded_in_space(self) -> Scene:
+        """The scene for impacts in space, with the ground as a contact of its own.
+
+        The same scene where impacts are in space already or joints keep the body in a plane.
+        Effects of recordings in a plane are no parameters of it.
+        """
+        if self.ground is None or self.in_space:
+            return self
+        kept = [param for param in self.params if not param.target.startswith("effect/")]
+        return replace(self, in_space=True, params=tuple(kept))
 
     def with_params(self, params: Sequence[Param]) -> Scene:
         """Copy the scene with other parameters to identify."""

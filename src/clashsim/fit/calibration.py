@@ -18,6 +18,7 @@ from clashsim.core.contact_frame import ContactFrame, contact_frame, inertia
 from clashsim.core.estimates import Estimate
 from clashsim.core.impacts import Impacts
 from clashsim.core.intervals import INTERVAL_SHARES
+from clashsim.core.recorded_joints import with_postures
 from clashsim.fit.base import BaseModel
 from clashsim.fit.both_bodies import predict_striker
 from clashsim.fit.fields import Posterior, outcome_jacobian, predict_posteriors
@@ -106,7 +107,12 @@ class Calibration:
 
     def predict(self, impacts: Impacts) -> np.ndarray:
         """Mean twist after impact (N, k), m/s and rad/s."""
-        return replace(self, all_uncertainty=False).predict_with_std(impacts)[0]
+        calibration = replace(self, all_uncertainty=False)
+        if impacts.joints:
+            # An arm has the posture of each impact, not that of the nearest fitted one.
+            scene = with_postures(self.base.scene, impacts)
+            calibration = replace(calibration, base=replace(self.base, scene=scene))
+        return calibration.predict_with_std(impacts)[0]
 
     def predict_striker(self, impacts: Impacts, frame: ContactFrame | None = None) -> np.ndarray:
         """The striker's twist after impact (N, k), m/s and rad/s, by the impulse of `predict`.

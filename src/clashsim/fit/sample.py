@@ -18,9 +18,11 @@ from clashsim.core.contact_geometry import Contact, PairPoser, advance_to_contac
 from clashsim.core.effects import with_effects
 from clashsim.core.errors import DataError, MissingExtraError
 from clashsim.core.executor import Executor, local
-from clashsim.core.impacts import Impacts, MotionBefore
+from clashsim.core.ground_surface import GroundSurface
+from clashsim.core.impacts import Impacts, MotionBefore, MovingBody
 from clashsim.core.params import from_unit, to_unit
 from clashsim.core.progress import Progress, quiet
+from clashsim.core.resting import settled_on_ground
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes
 from clashsim.fit.shards import Arrays, Shard, ShardedJob, run_shards
@@ -29,6 +31,7 @@ from clashsim.nets.effects import analytic_params, apply_analytic_effects
 from clashsim.sim.mjx.model import UnsupportedByMjx
 from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactOutcome
 
+_SHORTEST = 1e-9  # of a unit vector's part along the ground that still has a direction
 _SHARD = 4096  # strikes per shard
 _MISSED = 9  # code in addition to those of `ImpactEnd`: the bodies of this strike never touch
 
@@ -103,6 +106,8 @@ def _spatial_strikes(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np
     else:
         outwards = Rotation.random(n, rng=rng).as_matrix()[:, :, 0]  # a random unit vector each
     motion.struck.position[:] = motion.striker.position
+    if scene.ground is not None:
+        outwards = _lay_on_ground(scene, motion.struck, outwards, rng)
     contact, before = advance_to_contact(scene, before, -outwards)
     motion = MotionBefore.of(before)
     speed = _uniform(rng, scene.strikes.speed, n)
@@ -120,6 +125,42 @@ def _spatial_strikes(scene: Scene, n: int, rng: np.random.Generator) -> tuple[np
     else:
         motion.striker.velocity[:] = velocity
     return before, contact
+
+
+def _lay_on_ground(
+    scene: Scene, struck: MovingBody, outwards: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Lay struck bodies on the ground, as in the reference configuration but for their headings.
+
+    Args:
+        scene: The scene, in space and with a ground.
+        struck: The bodies, changed in place; they stay as they are where none lies there.
+        outwards: (n, 3), unit vectors from the strikers to the bodies.
+        rng: Random numbers.
+
+    Returns:
+        Unit vectors (n, 3) from the strikers along the ground; as given where no body lies.
+    """
+    assert scene.ground is not None
+    normal = GroundSurface.of(scene.base, scene.ground).normal
+    reference = PairPoser(scene).striker_at_reference(1)
+    body = MotionBefore.of(reference).struck
+    body.position[:] = scene.struck_body.position
+    rotation = Rotation.from_matrix(scene.struck_body.rotation)
+    body.quaternion[:] = rotation.as_quat(scalar_first=True)
+    settled = settled_on_ground(scene, reference)
+    if not settled.lies[0]:
+        return outwards
+    at_rest = MotionBefore.of(settled.before).struck
+    heading = Rotation.from_rotvec(rng.uniform(-np.pi, np.pi, (len(outwards), 1)) * normal)
+    lying = heading * Rotation.from_quat(at_rest.quaternion[0], scalar_first=True)
+    struck.quaternion[:] = lying.as_quat(scalar_first=True)
+    raised = (at_rest.position - struck.position) @ normal
+    struck.position[:] += raised[:, None] * normal
+    along = outwards - (outwards @ normal)[:, None] * normal
+    length = np.linalg.norm(along, axis=1, keepdims=True)
+    level: np.ndarray = along / np.maximum(length, _SHORTEST)
+    return level
 
 
 def _perpendicular(vectors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -341,7 +382,8 @@ def fingerprint(scene: Scene) -> str:
         del fields["sd"]  # a parameter's prior does not change the samples
         params.append(fields)
     strikes = asdict(scene.strikes)
-    text = json.dumps([scene.xml, scene.struck, scene.striker, scene.ground, params, strikes])
+    identity = [scene.xml, scene.struck, scene.striker, scene.ground, params, strikes]
+    text = json.dumps([*identity, "in space"] if scene.in_space else identity)
     digest = hashlib.sha256(text.encode())
     for name in sorted(scene.assets):
         digest.update(name.encode() + scene.assets[name])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import mujoco
@@ -10,7 +9,7 @@ import platformdirs
 
 from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.extras import require
-from clashsim.core.scene import Scene, scene_params
+from clashsim.core.scene import Scene
 
 _SEED_LIMIT = 2**32  # numpy's legacy generators take seeds below this
 _FEWEST_SAMPLES = 100  # simulated strikes
@@ -63,22 +62,6 @@ def has_settings(source: str) -> bool:
     """Whether a scene is a shipped one or has a settings file."""
     path = Path(source)
     return not path.is_file() or path.with_suffix(".toml").exists()
-
-
-def without_chosen_ground(scene: Scene, source: str) -> Scene:
-    """The scene for impacts that were recorded in space.
-
-    A ground that nobody named was chosen for bodies that slide on it; in space it is one of the
-    things that a body may touch.
-
-    Args:
-        scene: The scene.
-        source: What it was loaded from.
-    """
-    if scene.ground is None or has_settings(source):
-        return scene
-    in_space = replace(scene, ground=None)
-    return in_space.with_params(scene_params(in_space))
 
 
 def check_not_negative(**values: float) -> None:

@@ -44,7 +44,6 @@ from clashsim.pipeline.arguments import (
     has_settings,
     load_scene,
     model_cache,
-    without_chosen_ground,
 )
 from clashsim.pipeline.calibration_data import CalibrationData
 from clashsim.pipeline.durations import Stopwatch, say_nothing
@@ -56,6 +55,7 @@ from clashsim.pipeline.recorded_impacts import (
     split_impacts,
 )
 from clashsim.pipeline.run_report import RunFindings, report_page
+from clashsim.pipeline.scene_of_recording import scene_of_recording
 from clashsim.slides.identify import SlideFit
 
 # Quantiles of the approach speed at which the restitution is evaluated.
@@ -158,11 +158,12 @@ def calibrate_run(
     check_config(config)
     config = _with_recorded_pair(config, recording)
     compiled = load_scene(scene, struck=config.struck, striker=config.striker, ground=config.ground)
+    recorded = read_recorded_impacts(recording, compiled, config.known, notify)
+    compiled = scene_of_recording(
+        compiled, scene, recorded.impacts, ground_is_named=config.ground is not None
+    )
     if config.from_run is not None:
         compiled = with_prior_from(compiled, load(config.from_run).calibration)
-    recorded = read_recorded_impacts(recording, compiled, config.known, notify)
-    if config.ground is None and not recorded.impacts.planar:
-        compiled = without_chosen_ground(compiled, scene)
     check_output_folder(out, overwrite=config.overwrite)
     fitted = fit_recorded(
         compiled,

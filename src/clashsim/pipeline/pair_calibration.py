@@ -22,7 +22,7 @@ from clashsim.fit.calibrated_pairs import CalibratedPairs
 from clashsim.fit.pairs_folder import FittedRun, save_pairs
 from clashsim.fit.run_folder import load, pair_folder
 from clashsim.fit.transfer import with_prior_from
-from clashsim.pipeline.arguments import load_scene, without_chosen_ground
+from clashsim.pipeline.arguments import load_scene
 from clashsim.pipeline.calibration import (
     CalibrationConfig,
     CalibrationResult,
@@ -41,6 +41,7 @@ from clashsim.pipeline.pair_recordings import (
 from clashsim.pipeline.pair_trials import impacts_of_trials
 from clashsim.pipeline.recorded_impacts import RecordedImpacts, with_fixed_striker, without_unusable
 from clashsim.pipeline.recordings import holds_trials, read_recording
+from clashsim.pipeline.scene_of_recording import scene_of_recording
 from clashsim.report.pairs import PairSection, pairs_report
 
 _FEWEST_IMPACTS = 3  # of a pair that is calibrated
@@ -198,7 +199,10 @@ def _recorded_pairs(
     pairs = []
     for pair, scene in zip(named, scenes, strict=True):
         recorded = _of_pair(usable, pair, scene, config.known)
-        pairs.append(_RecordedPair(pair.name, scene, recorded))
+        of_recording = scene_of_recording(
+            scene, source, recorded.impacts, ground_is_named=config.ground is not None
+        )
+        pairs.append(_RecordedPair(pair.name, _with_prior(of_recording, config), recorded))
     return _with_enough(pairs, recording, note)
 
 
@@ -214,7 +218,10 @@ def _pairs_of_trials(
         )
     trials = read_recording(recording)
     named = pairs_of_trials(names, author_model(source), Path(source).stem)
-    scenes = {pair.name: _scene_of(source, pair, config, planar=True) for pair in named}
+    scenes = {}
+    for pair in named:
+        scene = _scene_of(source, pair, config, planar=True)
+        scenes[pair.name] = _with_prior(scene, config)
     found = impacts_of_trials(trials, scenes, config.known, note)
     pairs = [_RecordedPair(name, scenes[name], recorded) for name, recorded in found.items()]
     return _with_enough(pairs, recording, note)
@@ -245,10 +252,13 @@ def _has_enough(name: str, num_impacts: int, note: Callable[[str], object]) -> b
 
 
 def _scene_of(source: str, pair: NamedPair, config: CalibrationConfig, *, planar: bool) -> Scene:
-    """The scene of a pair, with the prior of another run if one is given."""
+    """The scene of a pair, in a plane or in space."""
     scene = load_scene(source, struck=pair.struck, striker=pair.striker, ground=config.ground)
-    if config.ground is None and not planar:
-        scene = without_chosen_ground(scene, source)
+    return scene if planar else scene.recorded_in_space()
+
+
+def _with_prior(scene: Scene, config: CalibrationConfig) -> Scene:
+    """The scene of a pair, with the prior of another run if one is given."""
     if config.from_run is None:
         return scene
     return with_prior_from(scene, load(config.from_run).calibration)

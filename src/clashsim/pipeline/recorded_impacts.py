@@ -102,6 +102,8 @@ def read_table(
     path: Path, scene: Scene, known: Sequence[str], notify: Callable[[str], object]
 ) -> RecordedImpacts:
     """Read the impacts of a file; arguments as for `read_recorded_impacts`."""
+    if not read_impacts(path, known=None, incomplete=True).planar:
+        scene = scene.recorded_in_space()
     params = [param.name for param in scene.params]
     joints = [name for name in joint_columns(scene) if name not in (*params, *known)]
     impacts = read_impacts(path, known=[*params, *known, *joints], incomplete=True)

@@ -12,8 +12,9 @@ from clashsim.core.contact_geometry import PairPoser, bring_into_contact
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import MotionBefore
 from clashsim.core.protocols import Simulator
+from clashsim.core.resting import settled_on_ground
 from clashsim.core.scene import Scene
-from clashsim.sim.mujoco.impacts import rest_height, velocity_servos
+from clashsim.sim.mujoco.impacts import raised_onto_ground, rest_height, velocity_servos
 from clashsim.view.motion import BodyMotion, motion_of_states
 
 _START_GAP = 0.01  # m between the bodies when a motion begins
@@ -87,23 +88,25 @@ class ImpactRollout:
         closing_speed = float(np.linalg.norm(motion.approach_velocity))
         lead_time = _START_GAP / max(closing_speed, _MIN_SPEED)
         # Go back in time by `lead_time` from the contact, along the body's free flight.
-        gravity = self._gravity_in_flight(struck.velocity.shape[1])
+        lies = bool(settled_on_ground(scene, pair).lies[0])
+        gravity = self._gravity_in_flight(struck.velocity.shape[1], lies=lies)
         struck.position[:] += -struck.velocity * lead_time + gravity * lead_time**2 / 2
         striker.position[:] -= striker.velocity * lead_time
         struck.velocity[:] -= gravity * lead_time
         mj_model = scene.base
         qpos = mj_model.qpos0[None].copy()
         qvel = np.zeros((1, mj_model.nv))
+        pair = raised_onto_ground(scene, pair, self.theta[None])
         PairPoser(scene, rest_height(scene, self.theta[None])).write(pair, qpos, qvel)
         activations = np.zeros(mj_model.na)
         return lead_time, np.concatenate([qpos[0], qvel[0], activations])
 
-    def _gravity_in_flight(self, dim: int) -> np.ndarray:
+    def _gravity_in_flight(self, dim: int, *, lies: bool) -> np.ndarray:
         """Return gravity (dim,) on a struck body that flies; zero for one that lies on the ground.
 
         Going back in time with it, the body arrives with the velocity that was recorded.
         """
-        if self.scene.ground is not None:
+        if self.scene.ground is not None and (self.scene.plane is not None or lies):
             return np.zeros(dim)
         gravity = np.asarray(self.scene.base.opt.gravity, float)
         if self.scene.plane is None:

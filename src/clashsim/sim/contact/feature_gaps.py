@@ -127,8 +127,11 @@ def is_beyond_reach(k: int, features: np.ndarray, kinds: np.ndarray, bodies: np.
     point = (features[k, POINT], features[k, POINT + 1], features[k, POINT + 2])
     target = (features[k, TARGET], features[k, TARGET + 1], features[k, TARGET + 2])
     x, y, z = carried(carrier, bodies, point[0], point[1], point[2])
-    u, v, w = carried(against, bodies, target[0], target[1], target[2])
-    x, y, z = times_transposed(bodies, against, ROTATION, (x - u, y - v, z - w))
+    if against < 2:
+        u, v, w = carried(against, bodies, target[0], target[1], target[2])
+        x, y, z = times_transposed(bodies, against, ROTATION, (x - u, y - v, z - w))
+    else:
+        x, y, z = x - target[0], y - target[1], z - target[2]
     # By how much it has moved, seen from the body that it meets.
     x -= point[0] - target[0]
     y -= point[1] - target[1]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import mujoco
 import numpy as np
 
+from clashsim.core.ground_surface import GroundSurface
 from clashsim.sim.contact.ball_features import of_ball
 from clashsim.sim.contact.manifold import MAX_POINTS, fill_manifolds
 from clashsim.sim.contact.plane_features import LITTLE_HIGHER, against_plane
 from clashsim.sim.contact.posed import FAR, ON_FACE, Features, PosedGeom, PosedPair
-from clashsim.sim.contact.problem import STRIKER, STRUCK, WORLD
+from clashsim.sim.contact.problem import RIM, STRIKER, STRUCK, WORLD
 from clashsim.sim.contact.rod_features import ROUND_ALONG_AXIS, of_rod
 from clashsim.sim.contact.surfaces import BOX_SIGNS, GEOM_BOX, GEOM_PLANE, GEOM_SPHERE
 
+_RIM = 2e-3  # m: features this near to the rim of a ground may leave it during an impact
 _FACE_COSINE = 0.9995  # between a contact's normal and a face's, above which the face is met
 
 
@@ -63,17 +64,28 @@ def strike_features(pair: PosedPair) -> Features | None:
 
 
 def ground_features(struck: PosedGeom) -> Features | None:
-    """Features of a struck geom that stand on the ground; None where it is not a plane."""
+    """Features of a struck geom that stand on the ground; None where that is not flat."""
     model = struck.scene.base
-    ground = model.geom(struck.scene.ground)
-    if int(ground.type[0]) != GEOM_PLANE:
+    assert struck.scene.ground is not None
+    surface = GroundSurface.of(model, struck.scene.ground)
+    if not surface.is_flat:
         return None
-    data = mujoco.MjData(model)
-    mujoco.mj_kinematics(model, data)
     n = len(struck.position)
-    normal = np.tile(data.geom_xmat[ground.id].reshape(3, 3)[:, 2], (n, 1))
-    on_plane = np.tile(data.geom_xpos[ground.id], (n, 1))
-    return against_plane(struck, normal, on_plane, against=WORLD)
+    normal = np.tile(surface.normal, (n, 1))
+    on_plane = np.tile(surface.point, (n, 1))
+    features = against_plane(struck, normal, on_plane, against=WORLD)
+    if features is None or np.isinf(surface.half_sizes).all():
+        return features
+    # Over the rim of a table a body is held by other points than these. A can stands on others too:
+    # MuJoCo's general collision detection finds them, that of planes does not.
+    inset = surface.inset(features.point)
+    features.reach[:] = np.maximum(inset, 0.0)
+    squared = np.einsum("i,nkij,j->nk", surface.normal, features.rounding, surface.normal)
+    height = surface.height(features.point) - np.sqrt(np.maximum(squared, 0.0))
+    low = height < LITTLE_HIGHER * struck.radius
+    leaves = (inset < _RIM) | (features.kind >= RIM)
+    features.covered[:] &= ~(low & leaves).any(1)
+    return features
 
 
 def _of_faces(pair: PosedPair) -> Features:

@@ -92,6 +92,10 @@ class MovingPair:
         posed = []
         for mobility, body in zip(self._mobilities, (motion.struck, motion.striker), strict=True):
             position, rotation = self.poser.world_pose(body.pose, mobility, None)
+            if mobility.mechanism is not None:
+                # The joints may not reach a height or tilt that was not recorded.
+                coordinates = mobility.coordinates(position, rotation)
+                position, rotation = mobility.mechanism.reached(coordinates)
             posed.append(PosedBody(position, rotation, *self.poser.world_twist(body.twist)))
         return posed[0], posed[1]
 
@@ -266,9 +270,22 @@ def is_covered(scene: Scene, mobility: Mobility) -> bool:
     if mobility.fixed:
         return True
     if mobility.mechanism is not None:
-        varies = any(slot is not None and slot.field in _INERTIAL_FIELDS for slot in scene.slots)
+        varies = _inertia_varies(scene, mobility.mechanism)
         return not varies and len(mobility.mechanism.tree) <= _MAX_COLUMNS
     return _has_basis(scene, mobility)
+
+
+def _inertia_varies(scene: Scene, mechanism: Mechanism) -> bool:
+    """Whether parameters of a scene, besides masses, change the inertia of a mechanism."""
+    for slot in scene.slots:
+        if slot is None or slot.field not in _INERTIAL_FIELDS:
+            continue
+        if slot.field.startswith("dof_"):
+            if np.isin(slot.rows, mechanism.tree).any():
+                return True
+        elif any(_in_tree(mechanism, body) for body in slot.rows):
+            return True
+    return False
 
 
 def _in_tree(mechanism: Mechanism, body: int) -> bool:

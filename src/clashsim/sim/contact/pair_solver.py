@@ -6,6 +6,7 @@ MuJoCo simulates the others. Both step the same equations.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from clashsim.core.contact_geometry import NearestPoints
 from clashsim.core.params import pair_rows
+from clashsim.core.resting import settled_on_ground
 from clashsim.core.scene import GROUND, STRIKE, Scene
 from clashsim.sim.contact.features import ground_features, near_features
 from clashsim.sim.contact.impact import BEYOND_REACH, solve_impacts
@@ -27,7 +29,7 @@ from clashsim.sim.contact.problem import (
     ContactProblem,
     contiguous,
 )
-from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactSimulator, rest_height
+from clashsim.sim.mujoco.impacts import ImpactEnd, ImpactSimulator, rest_height, rest_shift
 
 _BATCH = 1024  # impacts that MuJoCo simulates at once
 _NEAR = 1e-3  # m: a body this close to another thing may touch it during an impact
@@ -86,9 +88,9 @@ class PairSolver:
             threads: Threads to use; 0 for one on each core.
         """
         self.scene = scene
-        self.before = before
+        self.before = settled_on_ground(scene, before).before
         self._threads = threads
-        self._pair = MovingPair(scene, before)
+        self._pair = MovingPair(scene, self.before)
         self._sizes_vary = any(s is not None and s.field == "geom_size" for s in scene.slots)
 
     def solve(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
@@ -189,23 +191,26 @@ class PairSolver:
 
     @cached_property
     def _crowded(self) -> np.ndarray:
-        """Whether each struck body (N,) touches something else than its striker and the ground."""
+        """Whether either body of each impact (N,) touches something besides the other.
+
+        The struck body's ground does not count, and neither do other bodies of a striker's tree
+        where they touch nothing but that tree.
+        """
         scene = self.scene
-        model = scene.base
         crowded = np.zeros(len(self.before), bool)
-        pairs = _other_pairs(scene)
-        if not pairs:
-            return crowded
+        model = _with_margins(scene)
+        own, known = _own_geoms(scene), _known_pairs(scene)
         qpos = np.tile(model.qpos0, (len(self.before), 1))
         self._pair.poser.write(self.before, qpos)
         data = mujoco.MjData(model)
         for row in range(len(qpos)):
             data.qpos[:] = qpos[row]
             mujoco.mj_kinematics(model, data)
-            crowded[row] = any(
-                mujoco.mj_geomDistance(model, data, own, other, _NEAR, None) < _NEAR
-                for own, other in pairs
-            )
+            mujoco.mj_comPos(model, data)
+            mujoco.mj_collision(model, data)
+            for first, second in data.contact.geom[: data.ncon]:
+                is_other = frozenset((int(first), int(second))) not in known
+                crowded[row] |= is_other and bool(own[first] != own[second])
         return crowded
 
     def _solve_directly(
@@ -223,12 +228,7 @@ class PairSolver:
         point = self._touch.point[rows]
         motion, inverse_weight = self._pair.at_contact(rows, fields, point, axes)
         motion = motion._replace(row=at)
-        height = rest_height(scene, theta)
-        if height is not None:
-            assert scene.plane is not None
-            up = scene.plane[2]
-            raised = height - scene.struck_body.position @ up
-            motion.shift[:] = raised[:, None] * (axes @ up)
+        motion.shift[:] = np.einsum("nij,nj->ni", axes, self._rest_shift(rows, theta))
         problem = ContactProblem(
             surfaces.geometry,
             contiguous(motion),
@@ -244,6 +244,17 @@ class PairSolver:
         after = np.stack([to_scene(linear[b], angular[b]) for b in (STRUCK, STRIKER)], axis=1)
         after[end == ImpactEnd.UNFINISHED] = np.nan
         return after, end
+
+    def _rest_shift(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """How far struck bodies (M,) lie from where the geometry has them, (M, 3), m, world."""
+        scene = self.scene
+        height = rest_height(scene, theta)
+        if height is not None:
+            assert scene.plane is not None
+            up = scene.plane[2]
+            return (height - scene.struck_body.position @ up)[:, None] * up
+        shift = rest_shift(scene, self.before[rows], theta)
+        return np.zeros((len(rows), 3)) if shift is None else shift
 
 
 @lru_cache(maxsize=64)
@@ -279,22 +290,34 @@ def _is_plain(scene: Scene) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _other_pairs(scene: Scene) -> list[tuple[int, int]]:
-    """Geoms of the struck body, each with a geom that is neither striker nor ground."""
+def _with_margins(scene: Scene) -> mujoco.MjModel:
+    """The scene's model, which reports contacts of geoms that are a little apart."""
+    model = copy.copy(scene.base)
+    model.geom_margin[:] = np.maximum(model.geom_margin, _NEAR)
+    return model
+
+
+@lru_cache(maxsize=64)
+def _own_geoms(scene: Scene) -> np.ndarray:
+    """What each geom (G,) belongs to: 1 for the struck body, 2 for the striker's tree, 0 else."""
     model = scene.base
-    own_names = {struck for struck, _ in scene.strike_geoms}
-    known = {other for _, other in (*scene.strike_geoms, *scene.ground_geoms)}
-    pairs = []
-    for name in own_names:
-        own = model.geom(name)
-        for other in range(model.ngeom):
-            same_body = model.body_weldid[model.geom_bodyid[other]] == scene.struck_body.body
-            collide = (own.contype[0] & model.geom_conaffinity[other]) or (
-                model.geom_contype[other] & own.conaffinity[0]
-            )
-            if collide and not same_body and model.geom(other).name not in known:
-                pairs.append((int(own.id), other))
-    return pairs
+    own = np.zeros(model.ngeom, int)
+    striker = scene.striker_body
+    root = int(model.body_rootid[striker.body])
+    for geom in range(model.ngeom):
+        body = int(model.geom_bodyid[geom])
+        if not striker.fixed and int(model.body_rootid[body]) == root:
+            own[geom] = STRIKER + 1
+        if int(model.body_weldid[body]) == scene.struck_body.body:
+            own[geom] = STRUCK + 1
+    return own
+
+
+@lru_cache(maxsize=64)
+def _known_pairs(scene: Scene) -> frozenset[frozenset[int]]:
+    """Indices of the geoms of all pairs that belong to the strike or the ground."""
+    pairs = (*scene.strike_geoms, *scene.ground_geoms)
+    return frozenset(frozenset(int(scene.base.geom(name).id) for name in pair) for pair in pairs)
 
 
 def _pairs(scene: Scene) -> list[int]:

@@ -142,7 +142,9 @@ class CompiledPair:
             self._damping = joint_damping(model, striker)
         self.plane = self.scene.plane
         self._twist_size = 6 if self.plane is None else 3
-        self.slides_on_plane = self.struck.free and self._ground_is_plane()
+        self.slides_on_plane = (
+            self.plane is not None and self.struck.free and self._ground_is_plane()
+        )
         self.plane_normal = np.zeros(3) if self.plane is None else self.plane[2]
         self.zero_yaw_rotation = self.scene.struck_body.rotation
         self.body_up = self.zero_yaw_rotation.T @ self.plane_normal

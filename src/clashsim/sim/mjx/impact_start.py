@@ -6,7 +6,7 @@ import numpy as np
 
 from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.scene import Scene
-from clashsim.sim.mujoco.impacts import rest_height, velocity_servos
+from clashsim.sim.mujoco.impacts import raised_onto_ground, rest_height, velocity_servos
 
 
 def impact_start(
@@ -29,7 +29,7 @@ def impact_start(
     qpos = np.tile(model.qpos0, (n, 1))
     qvel = np.zeros((n, model.nv))
     control = np.zeros((n, model.nu))
-    poser.write(before, qpos, qvel)
+    poser.write(raised_onto_ground(scene, before, theta), qpos, qvel)
     for actuator, dof in velocity_servos(scene):
         control[:, actuator] = qvel[:, dof]
     return poser, {"qpos": qpos, "qvel": qvel, "ctrl": control}

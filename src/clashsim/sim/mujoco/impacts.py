@@ -14,8 +14,18 @@ from mujoco import batch
 from scipy.interpolate import RegularGridInterpolator
 
 from clashsim.core.contact_geometry import PairPoser
+from clashsim.core.ground_surface import GroundSurface
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.mobility import Mobility
-from clashsim.core.params import from_unit, pair_rows
+from clashsim.core.params import Param, from_unit, pair_rows
+from clashsim.core.resting import (
+    SINK_KEPT_VELOCITY,
+    SINK_ROUNDS,
+    SINK_TIME,
+    on_ground_alone,
+    rest_pose,
+    settled_on_ground,
+)
 from clashsim.core.scene import CONTACT_SENSOR, GROUND, STRIKE, Scene
 from clashsim.core.workers import default_threads
 
@@ -25,15 +35,10 @@ SETTLED = 0.02
 # s: for which it has to close so slowly, since a pair that bounces also passes through zero speed.
 SETTLING_TIME = 0.003
 MAX_SPEED = 1e6  # m/s or rad/s: beyond this a simulation counts as unstable
-# A body sinks into soft ground in several rounds of simulation. After each its velocity is reduced,
-# so that a body on bouncy ground comes to rest as well.
-_SINK_ROUNDS = 40
-_SINK_TIME = 0.01  # s, of a round
-_SINK_KEPT_VELOCITY = 0.3  # share of the velocity that is kept after a round
 # Points along each axis of the grid over parameters that change how far a body sinks in.
 _FINE_SINK_POINTS = 17
 _COARSE_SINK_POINTS = 5  # where there are three parameters or more
-_NO_CONTACT = -1e3  # m: margin of a pair of geoms, at which it never touches
+_SAME_HEIGHT = 1e-5  # m, between rest poses that a body sinks in from alike
 
 
 class ImpactEnd(IntEnum):
@@ -161,7 +166,7 @@ class ImpactSimulator:
         n = len(before)
         scene = self.scene
         poser = PairPoser(scene, rest_height(scene, theta))
-        self._start(before, theta, poser)
+        self._start(raised_onto_ground(scene, before, theta), theta, poser)
         progress = _ImpactProgress(n, settling_steps(scene))
         last_qpos = np.empty((n, self._qpos.shape[1]))
         last_qvel = np.empty((n, self._qvel.shape[1]))
@@ -411,17 +416,67 @@ def rest_height(scene: Scene, theta: np.ndarray) -> np.ndarray | None:
 
     Returns:
         Heights (N,), m, of the body's origin along the plane's normal; None where the body is not
-        free or there is no ground.
+        free, there is no ground, or impacts are in space.
     """
-    if scene.ground is None or not scene.struck_body.free:
+    if scene.plane is None or scene.ground is None or not scene.struck_body.free:
         return None
-    table = _rest_height_table(scene)
-    if not table.params:
-        return np.full(len(theta), float(table.heights))
-    interpolator = RegularGridInterpolator(table.values, table.heights)
-    low = [values[0] for values in table.values]
-    high = [values[-1] for values in table.values]
-    return interpolator(np.clip(theta[:, table.params], low, high))
+    return _rest_height_table(scene).at(theta)
+
+
+def rest_shift(scene: Scene, before: np.ndarray, theta: np.ndarray) -> np.ndarray | None:
+    """How far struck bodies that lie on the ground are from where the author's values put them.
+
+    Args:
+        scene: The scene.
+        before: (N, d), as in `Impacts`.
+        theta: (N, p), parameters.
+
+    Returns:
+        Displacements (N, 3), m, world axes; None where bodies do not lie on a ground, or impacts
+        are in a plane.
+    """
+    settled = settled_on_ground(scene, before)
+    if not settled.lies.any():
+        return None
+    assert scene.ground is not None
+    surface = GroundSurface.of(scene.base, scene.ground)
+    shift = np.zeros((len(before), 3))
+    for index in np.unique(settled.rest[settled.lies]):
+        rows = np.flatnonzero(settled.rest == index)
+        table = _rest_height_table(scene, _as_deep(scene, int(index)))
+        at_author_values = float(surface.normal @ rest_pose(scene, table.rest).pose[:3])
+        raised = table.at(theta[rows]) - at_author_values
+        shift[rows] = raised[:, None] * surface.normal
+    return shift
+
+
+def raised_onto_ground(scene: Scene, before: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """Impacts in space whose struck bodies lie as deep in the ground as their parameters say.
+
+    Args:
+        scene: The scene.
+        before: (N, d), as in `Impacts`.
+        theta: (N, p), parameters.
+
+    Returns:
+        (N, d); the same where no body lies on a ground, or impacts are in a plane.
+    """
+    shift = rest_shift(scene, before, theta)
+    if shift is None:
+        return before
+    raised = before.copy()
+    MotionBefore.of(raised).struck.position[:] += shift
+    return raised
+
+
+def _as_deep(scene: Scene, index: int) -> int:
+    """The first rest pose in which a body lies on as many points at the same height."""
+    rest = rest_pose(scene, index)
+    for other in range(index):
+        same_points = len(rest_pose(scene, other).points) == len(rest.points)
+        if same_points and abs(rest_pose(scene, other).height - rest.height) < _SAME_HEIGHT:
+            return other
+    return index
 
 
 @dataclass(frozen=True, eq=False)
@@ -432,21 +487,40 @@ class _RestHeightTable:
         params: Indices of these parameters in `Scene.params`.
         values: For each of them its values along its axis of the grid, in natural units.
         heights: m, at the points of the grid, one axis for each parameter.
+        rest: Index of the rest pose; negative for the scene's reference configuration.
     """
 
     params: list[int]
     values: list[np.ndarray]
     heights: np.ndarray
+    rest: int
+
+    def at(self, theta: np.ndarray) -> np.ndarray:
+        """Heights (N,), m, of the body's origin along the ground's normal for theta (N, p)."""
+        if not self.params:
+            return np.full(len(theta), float(self.heights))
+        interpolator = RegularGridInterpolator(self.values, self.heights)
+        low = [values[0] for values in self.values]
+        high = [values[-1] for values in self.values]
+        heights: np.ndarray = interpolator(np.clip(theta[:, self.params], low, high))
+        return heights
 
 
-@lru_cache(maxsize=32)
-def _rest_height_table(scene: Scene) -> _RestHeightTable:
-    """Let the body sink in at each point of a grid over the parameters that matter."""
-    params = [
-        i
-        for i, param in enumerate(scene.params)
-        if param.target.startswith((f"pair/{GROUND}/sol", "option/gravity"))
-    ]
+def _changes_depth(param: Param) -> bool:
+    """Whether a parameter changes how far a body sinks into the ground."""
+    # In the direct form of solref, which holds negative values, the damping does not.
+    if param.target == f"pair/{GROUND}/solref[1]" and param.sign < 0:
+        return False
+    return param.target.startswith((f"pair/{GROUND}/sol", "option/gravity"))
+
+
+@lru_cache(maxsize=64)
+def _rest_height_table(scene: Scene, rest: int = -1) -> _RestHeightTable:
+    """Let the body sink in at each point of a grid over the parameters that matter.
+
+    It begins at a rest pose, or at the scene's reference configuration.
+    """
+    params = [i for i, param in enumerate(scene.params) if _changes_depth(param)]
     points = _FINE_SINK_POINTS if len(params) < 3 else _COARSE_SINK_POINTS
     unit = [np.linspace(-1, 1, points) for _ in params]
     values = [
@@ -459,31 +533,20 @@ def _rest_height_table(scene: Scene) -> _RestHeightTable:
     theta = np.tile(scene.nominal, (len(grid), 1))
     for column, i in enumerate(params):
         theta[:, i] = from_unit([scene.params[i]], grid[:, column : column + 1])[:, 0]
-    simulations = batch.Batch(_on_ground_alone(scene), len(grid), nthread=default_threads())
+    simulations = batch.Batch(on_ground_alone(scene), len(grid), nthread=default_threads())
     scene.write(theta, simulations.expand)
     body = scene.struck_body
     qpos = simulations.bind("qpos")
     qvel = simulations.bind("qvel")
-    steps = max(1, round(_SINK_TIME / scene.base.opt.timestep))
-    for _ in range(_SINK_ROUNDS):
+    if rest >= 0:
+        qpos[:, body.qpos] = rest_pose(scene, rest).pose
+    steps = max(1, round(SINK_TIME / scene.base.opt.timestep))
+    for _ in range(SINK_ROUNDS):
         simulations.step(nstep=steps)
-        qvel[:, body.qvel] *= _SINK_KEPT_VELOCITY
-    assert scene.plane is not None
-    heights = qpos[:, body.qpos[:3]] @ scene.plane[2]
-    return _RestHeightTable(params, values, heights.reshape([len(axis) for axis in unit]))
-
-
-def _on_ground_alone(scene: Scene) -> mujoco.MjModel:
-    """The scene without any contact but those of the ground.
-
-    In a scene's reference configuration other bodies may be where the struck body lies.
-    """
-    model = copy.copy(scene.base)
-    model.geom_contype[:] = 0
-    model.geom_conaffinity[:] = 0
-    other_pairs = np.setdiff1d(np.arange(model.npair), pair_rows(model, GROUND))
-    model.pair_margin[other_pairs] = _NO_CONTACT
-    return model
+        qvel[:, body.qvel] *= SINK_KEPT_VELOCITY
+    assert scene.ground is not None
+    heights = qpos[:, body.qpos[:3]] @ GroundSurface.of(scene.base, scene.ground).normal
+    return _RestHeightTable(params, values, heights.reshape([len(axis) for axis in unit]), rest)
 
 
 def simulate_impacts(
