@@ -106,7 +106,7 @@ ROWS = {
     ],
     "planning": [
         _row(
-            {"shape": "semi-cylinder", "method": "hybrid-scratch"},
+            {"shape": "semi-cylinder", "method": "clashsim-expected"},
             f"{_PLANNED} expected_m expected_rad",
             "executed",
         )

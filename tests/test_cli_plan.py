@@ -49,6 +49,7 @@ def test_a_strike_is_planned_and_written(runs, tmp_path, capsys):
     assert cli.main(["plan", str(runs / "whole"), *TARGET, "-o", str(out)]) == 0
     text = capsys.readouterr().out
     assert "found" in text and "±" in text
+    assert "probability of ending within 10 mm and 11.5 degrees of the target: 0." in text
     assert sorted(path.name for path in out.iterdir()) == [
         "manifest.json",
         "path-1.csv",
@@ -58,6 +59,7 @@ def test_a_strike_is_planned_and_written(runs, tmp_path, capsys):
     ]
     plan = json.loads((out / "plan.json").read_text())
     assert plan["status"] == "found"
+    assert 0.3 < plan["probability"] < 1
     error = np.array(plan["strikes"][0]["to"]) - plan["target"]
     assert np.hypot(error[0], error[1]) < 0.005
     with (out / "path-1.csv").open() as file:
@@ -92,6 +94,8 @@ def test_what_cannot_be_planned_is_one_sentence(runs, tmp_path, capsys):
         (["plan", str(runs / "no_slide"), *TARGET], "slide model"),
         (["plan", str(tmp_path / "none"), *TARGET], "none"),
         (["plan", whole, "--target", "nan", "0", "0"], "finite"),
+        (["plan", whole, *TARGET, "--tolerance", "0", "5"], "tolerances must be above zero"),
+        (["plan", whole, *TARGET, "--repeatability.speed", "-1"], "repeatability of the speed"),
         (["plan", whole, *TARGET, "--strikes", "9"], "one to three"),
         (["plan", whole, *TARGET, "--limits.speed", "0.1"], "not above the slowest"),
         (["plan", whole, *TARGET, "--seed", "4294967296"], "below 2^32"),
@@ -122,6 +126,7 @@ def test_many_targets_of_a_file_are_planned(runs, tmp_path, capsys):
     assert lines[0].startswith("start_x,start_y,start_yaw,x,y,yaw,status")
     assert "out of reach" in lines[3]
     first = next(csv.DictReader(lines))
+    assert 0.3 < float(first["probability"]) < 1
     expected = np.array([float(first[f"expected_{name}"]) for name in ("x", "y", "yaw")])
     assert (np.abs(expected - [-0.05, -0.06, -20]) < [0.01, 0.01, 12]).all()
 

@@ -18,7 +18,7 @@ from clashsim.core.strike_geometry import before_from_strikes, strike_ranges
 from clashsim.fit.base import distilled_model
 from clashsim.nets.strike_table import StrikeTable
 from clashsim.optim.search import Cem, CmaEs, evaluate_random_points, minimise
-from clashsim.plan.batch_cost import BatchCost
+from clashsim.plan.batch_cost import BatchCost, NoiseSamples
 from clashsim.plan.execution import plan_from_json, plan_to_dict, tip_paths, touches
 from clashsim.plan.path import Limits
 from clashsim.plan.planner import (
@@ -186,7 +186,7 @@ def test_angles_are_wrapped(a, b):
 def test_costs_of_arrays_and_tensors_agree_and_differentiate(square):
     reach = Reach(bearing=(0.0, 2.0), workspace=(-0.01, 0.02, -0.01, 0.02))
     tasks = [PlanningTask((0.05, 0.02, 0.3), strikes=2, reach=reach)]
-    batch = BatchCost(square, tasks, noise_samples=4, seed=0)
+    batch = BatchCost(square, tasks, samples=NoiseSamples(cost=4), seed=0)
     points = np.random.default_rng(0).uniform(0.05, 0.95, (1, 5, 6))
     np.testing.assert_allclose(
         batch.torch_cost(torch.as_tensor(points)).numpy(), batch.cost(points)
@@ -208,7 +208,7 @@ def test_leaving_the_reach_costs_and_staying_does_not():
 
 def test_noise_makes_plans_careful(square):
     tasks = tasks_for(planted(square, 6, seed=2)[1])
-    noisy = BatchCost(square, tasks, noise_samples=16, seed=0)
+    noisy = BatchCost(square, tasks, samples=NoiseSamples(cost=16), seed=0)
     costs = []
     for noise_samples in (0, 16):
         plans = plan_batch(square, tasks, PlannerConfig(noise_samples=noise_samples, rounds=60))

@@ -39,6 +39,7 @@ def test_planned_strikes_end_near_their_targets(tmp_path):
     assert content["bench"] == "planning" and rows[0]["shape"] == "semi-cylinder"
     assert [r["method"] for r in rows] == ["clashsim"] and rows[0]["executed"] == 2
     assert rows[0]["position_m"] < 0.02 and rows[0]["orientation_rad"] < 0.3
+    assert len(rows[0]["probabilities"]) == len(rows[0]["reached"]) == 2
     options = BenchOptions(quick=True, methods=["clashsim"], resume=tmp_path / "rows.jsonl")
     assert planning.run(options) == rows  # from the file, not made again
     with pytest.raises(ClashError, match="no shape 'cube'"):

@@ -5,11 +5,15 @@ ten recorded strikes of a shape and the slides after them, and plans by the same
 same number of evaluations. Targets are poses at rest after recorded strikes that no method has
 seen, so that one strike can reach each target. Each plan is executed several times; the random
 variation of arm, table and camera is the same for all methods.
+
+Methods with stated standard deviations predict the probability that a plan ends within the
+tolerance. It is compared with the share of the executions that do, in quarters of the predictions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,13 +21,20 @@ from clashsim import lab
 from clashsim.bench import slide_sets
 from clashsim.bench.lab_sets import choose
 from clashsim.bench.options import BenchOptions
-from clashsim.bench.planning_methods import METHODS, Method, PlanningProblem
+from clashsim.bench.planning_methods import METHODS, PLANNERS, PlanningProblem
 from clashsim.bench.recorded_slides import REST_FRAMES
+from clashsim.bench.reliability import plot, quarters, summary
 from clashsim.bench.resume import append_rows, read_rows
 from clashsim.bench.rows import Row, find_row, optional
 from clashsim.core.trials import Trial, yaw
-from clashsim.plan.planner import plan_batch
+from clashsim.lab import arm
+from clashsim.lab.session import PLACEMENT_STD
+from clashsim.lab.strike import TIP_RADIUS, block_outline
+from clashsim.plan.outcomes import Repeatability
+from clashsim.plan.planner import PlannerConfig, plan_batch
 from clashsim.plan.tasks import Plan, PlanningTask, pose_error
+
+__all__ = ["OPTIONS", "plot", "run", "summary"]
 
 OPTIONS = frozenset({"seeds", "sets", "methods", "resume"})
 _QUICK_TARGETS = 2
@@ -42,7 +53,9 @@ def run(options: BenchOptions = BenchOptions(), *, targets: int = 5) -> list[Row
     Returns:
         One row per shape and method: position (m) and orientation (rad) error, mean and standard
         deviation over all executed strikes; expected_m and expected_rad, the errors that the
-        method's own simulator predicts for its plans.
+        method's own simulator predicts for its plans. Methods that state probabilities also have
+        `probabilities` and `reached`, the prediction and the observed share of each plan, and
+        `probability_quarters` and `observed_quarters`, their means in quarters of the predictions.
     """
     shapes = [shape.replace("_", "-") for shape in lab.SHAPES]
     default = shapes[:1] if options.quick else shapes
@@ -65,7 +78,7 @@ def run(options: BenchOptions = BenchOptions(), *, targets: int = 5) -> list[Row
                     if row is None:
                         row = head | _measure(
                             problem,
-                            METHODS[method],
+                            method,
                             targets=targets,
                             repeats=repeats,
                             workers=options.workers,
@@ -78,12 +91,15 @@ def run(options: BenchOptions = BenchOptions(), *, targets: int = 5) -> list[Row
 
 
 def _measure(
-    problem: PlanningProblem, method: Method, *, targets: int, repeats: int, workers: int | None
+    problem: PlanningProblem, method: str, *, targets: int, repeats: int, workers: int | None
 ) -> Row:
     """Errors of one method on one shape."""
     wanted = problem.targets(targets, seed=_TARGET_SEED)
-    model = method(problem, _METHOD_SEED)
-    plans = plan_batch(model, [PlanningTask(tuple(target)) for target in wanted])
+    model = METHODS[method](problem, _METHOD_SEED)
+    config = replace(
+        PLANNERS.get(method, PlannerConfig()), repeatability=_repeatability(problem.setting)
+    )
+    plans = plan_batch(model, [PlanningTask(tuple(target)) for target in wanted], config)
     ends = _execute(plans, problem.setting, repeats=repeats, workers=workers)
     position, orientation = pose_error(ends, np.repeat(wanted, repeats, 0))
     orientation = np.abs(orientation)
@@ -99,7 +115,45 @@ def _measure(
         "expected_m": float(expected_position.mean()),
         "expected_rad": float(np.abs(expected_orientation).mean()),
         "executed": len(ends),
+    } | _reliability(plans, position.reshape(-1, repeats), orientation.reshape(-1, repeats))
+
+
+def _reliability(plans: Sequence[Plan], position: np.ndarray, orientation: np.ndarray) -> Row:
+    """Predicted probabilities of T plans and observed shares, as columns of a row.
+
+    Args:
+        plans: T plans; a model without standard deviations states no probability, and has no
+            columns.
+        position: Position errors (T, repeats), m.
+        orientation: Orientation errors (T, repeats), rad.
+    """
+    probabilities = [plan.probability for plan in plans if plan.probability is not None]
+    if len(probabilities) < len(plans):
+        return {}
+    max_distance, max_angle = np.array([plan.task.tolerance for plan in plans]).T
+    within = (position <= max_distance[:, None]) & (orientation <= max_angle[:, None])
+    reached = within.mean(1).tolist()
+    predicted, observed = quarters(probabilities, reached)
+    return {
+        "probability_quarters": predicted,
+        "observed_quarters": observed,
+        "probabilities": probabilities,
+        "reached": reached,
     }
+
+
+def _repeatability(setting: lab.Setting) -> Repeatability:
+    """What data sheet and operator would state of the laboratory's arm and placement."""
+    corners = block_outline(setting.shape).corners
+    typical_radius = float(np.linalg.norm(corners, axis=1).mean()) + TIP_RADIUS
+    x_std, _, yaw_std = PLACEMENT_STD
+    return Repeatability(
+        speed=arm.SPEED_SCATTER,
+        point=arm.TIP_SCATTER / typical_radius,
+        deflection=arm.ANGLE_SCATTER,
+        position=x_std,
+        yaw=yaw_std,
+    )
 
 
 def _execute(

@@ -23,11 +23,13 @@ from clashsim.fit.calibrate import calibrate
 from clashsim.fit.identify import identify_rows
 from clashsim.fit.solved_model import SolvedModel
 from clashsim.nets.spline_table import SplineTable
+from clashsim.nets.strike_table import StrikeTable
+from clashsim.plan.planner import PlannerConfig
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.hybrid.strike_table import strike_grid, strike_table
 from clashsim.sim.mujoco.simulator import MujocoSim
 from clashsim.sim.stepped_strikes import SteppedStrikes
-from clashsim.slides.identify import SlideFit, delay, fit_slides
+from clashsim.slides.identify import SlideFit, delay, fit_slides, rest_std
 
 NUM_FITTED = 10  # recorded strikes that methods may use
 _SECONDS_TO_REST = 0.8  # after which every block lies still in MuJoCo
@@ -64,16 +66,23 @@ class PlanningProblem:
 
     @cached_property
     def slide(self) -> SlideFit:
-        """clashsim's slide model, with its delay."""
+        """clashsim's slide model, with its delay and the scatter of poses at rest."""
         data = self.fitted
         fit = fit_slides(data.slides, data.support_patch, twists=data.twist)
-        seconds = delay(fit.model, data.impacts.pose, data.impacts.after, data.rest)
-        return replace(fit, model=fit.model.delayed(seconds))
+        strikes = (data.impacts.pose, data.impacts.after, data.rest)
+        delayed = fit.model.delayed(delay(fit.model, *strikes))
+        return replace(fit, model=delayed.with_rest_std(rest_std(delayed, *strikes)))
 
     @cached_property
     def friction(self) -> MujocoFriction:
         """Friction of the ground, identified in MuJoCo on the slides."""
         return RestPoseProblem(self.fitted).identify_torsional(np.arange(NUM_FITTED))
+
+    @cached_property
+    def strike_table(self) -> StrikeTable:
+        """The strike table of clashsim's calibration and slide model."""
+        calibration = calibrate(SolvedModel(self.scene), self.fitted.impacts)
+        return strike_table(HybridSim(self.scene, calibration, slide_model=self.slide.model))
 
     def targets(self, n: int, seed: int) -> np.ndarray:
         """Draw poses at rest (n, 3) of strikes that no method uses, relative to the pose struck."""
@@ -145,8 +154,16 @@ class TabulatedCollision:
         )
 
 
-def _mujoco_grid(problem: PlanningProblem, seed: int) -> StrikeModel:
-    """MuJoCo by grid search on the strikes, with the ground's friction from the slides."""
+def _mujoco(search: str) -> Method:
+    """MuJoCo identified by a search on the strikes, the ground's friction from the slides."""
+
+    def make_model(problem: PlanningProblem, seed: int) -> StrikeModel:
+        return _identified_mujoco(problem, search, seed)
+
+    return make_model
+
+
+def _identified_mujoco(problem: PlanningProblem, search: str, seed: int) -> StrikeModel:
     scene = problem.scene
     few_shot = FewShotProblem(
         scene,
@@ -155,7 +172,7 @@ def _mujoco_grid(problem: PlanningProblem, seed: int) -> StrikeModel:
         tabulate_grid=False,
     )
     rows = np.arange(NUM_FITTED)
-    theta = identify_rows(few_shot.identification_problem, rows, "grid", seed=seed).theta
+    theta = identify_rows(few_shot.identification_problem, rows, search, seed=seed).theta
     for i, param in enumerate(scene.params):
         if param.target == f"pair/{GROUND}/friction[0:2]":
             theta[i] = problem.friction.sliding
@@ -190,14 +207,21 @@ def _hybrid(baseline: str) -> Method:
 
 def _clashsim(problem: PlanningProblem, seed: int) -> StrikeModel:
     """clashsim's calibration and slide model as a strike table."""
-    calibration = calibrate(SolvedModel(problem.scene), problem.fitted.impacts)
-    hybrid = HybridSim(problem.scene, calibration, slide_model=problem.slide.model)
-    return strike_table(hybrid)
+    return problem.strike_table
 
 
 METHODS: dict[str, Method] = {
-    "mujoco-grid": _mujoco_grid,
+    "mujoco-grid": _mujoco("grid"),
+    "mujoco-cmaes": _mujoco("cmaes"),
     "hybrid-scratch": _hybrid("scratch"),
     "hybrid-paper": _hybrid("clash-paper"),
     "clashsim": _clashsim,
+    "clashsim-expected": _clashsim,
+    "clashsim-mean": _clashsim,
+}
+# How methods plan where they do not plan by default: for the expected outcome alone, and for the
+# mean cost over samples of the stated standard deviations.
+PLANNERS: dict[str, PlannerConfig] = {
+    "clashsim-expected": PlannerConfig(choice_samples=0),
+    "clashsim-mean": PlannerConfig(noise_samples=32),
 }

@@ -98,7 +98,9 @@ class BenchCommandOptions:
     json: OptionalPath = None
     """JSON file, rewritten after each row; a row that cannot be measured has the reason (why)."""
     plot: OptionalPath = None
-    """Picture file for a plot of accuracy over the number of impacts (accuracy benchmarks only)."""
+    """Picture file for a plot: accuracy over the number of impacts (accuracy benchmarks), or
+    predicted probabilities against observed shares (planning).
+    """
     execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
 
 

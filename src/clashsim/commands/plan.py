@@ -28,6 +28,8 @@ _IN_A_PLANE = (
     "side",
     "workspace",
     "noise_samples",
+    "tolerance",
+    "repeatability",
     "device",
     "execution",
     "limits",
@@ -77,7 +79,7 @@ def _moves_in_space(options: PlanOptions) -> bool:
     for name in foreign:
         if getattr(options, name) != getattr(PlanOptions(options.run), name):
             option = f"--{name}".replace("_", "-")
-            if name in ("launch", "limits"):
+            if name in ("launch", "limits", "repeatability"):
                 option += ".*"
             where = "move in space" if in_space else "slide on a plane"
             raise ParamError(
@@ -116,12 +118,19 @@ def _config(options: PlanOptions) -> PlanConfig:
     """Convert options of the command line to the configuration of `plan_run`."""
     from clashsim.pipeline.planning import PlanConfig
     from clashsim.plan.motion_limits import Limits
+    from clashsim.plan.outcomes import Repeatability
+    from clashsim.plan.tasks import TOLERANCE
 
     side = None
     if options.side is not None:
         first, second = np.radians(options.side).tolist()
         side = (first, second)
     limits = options.limits
+    repeatability = options.repeatability
+    tolerance = TOLERANCE
+    if options.tolerance is not None:
+        distance, angle = options.tolerance
+        tolerance = (distance, float(np.radians(angle)))
     return PlanConfig(
         start=_pose_in_radians(options.start),
         strikes=options.strikes,
@@ -132,6 +141,14 @@ def _config(options: PlanOptions) -> PlanConfig:
         seed=options.seed,
         device=options.device,
         limits=Limits(limits.speed, limits.acceleration, limits.jerk),
+        tolerance=tolerance,
+        repeatability=Repeatability(
+            speed=repeatability.speed / 100,
+            point=float(np.radians(repeatability.point)),
+            deflection=float(np.radians(repeatability.deflection)),
+            position=repeatability.position,
+            yaw=float(np.radians(repeatability.yaw)),
+        ),
     )
 
 
@@ -144,6 +161,8 @@ def _pose_in_radians(pose: PoseInDegrees) -> tuple[float, float, float]:
 def _print_warnings(result: PlanResult) -> None:
     """Print how planning ended, and what to know before executing the plan."""
     print(f"{result.plan.status}: {result.plan.reason}")
+    if result.plan.probability_sentence:
+        print(result.plan.probability_sentence)
     if result.corner_strikes:
         numbers = " and ".join(map(str, result.corner_strikes))
         print(

@@ -34,6 +34,22 @@ class ArmLimits:
 
 
 @dataclass(frozen=True)
+class RepeatabilityOptions:
+    """How exactly arm and operator repeat a strike: standard deviations, for the probability."""
+
+    speed: float = 0.0
+    """Of the speed, %."""
+    point: float = 0.0
+    """Of the bearing of the contact point, degrees."""
+    deflection: float = 0.0
+    """Of the direction of the velocity, degrees."""
+    position: float = 0.0
+    """Of the body before the first strike, along x and along y, m."""
+    yaw: float = 0.0
+    """Of the body before the first strike, degrees."""
+
+
+@dataclass(frozen=True)
 class LaunchOptions:
     """For bodies in space: what a throw, or a strike by a flying body, may be."""
 
@@ -111,7 +127,12 @@ class PlanOptions:
     """Rectangle that the body may not leave, m."""
     noise_samples: int = 0
     """Number of outcomes sampled from the model's predicted noise; the plan minimises the mean cost
-    over them. 0 minimises the cost of the expected outcome.
+    over them. 0 minimises the cost of the expected outcome, and of strikes that are almost equally
+    good takes the one of which the model is surest.
+    """
+    tolerance: Annotated[tuple[float, float] | None, arg(metavar="M DEGREES")] = None
+    """Distance and angle within which the target counts as reached; by default 0.01 m and 0.2 rad
+    (11.5 degrees).
     """
     seed: int = 0
     """Seed of the search."""
@@ -121,4 +142,5 @@ class PlanOptions:
     """Torch device of the search, cpu or cuda; all targets are then searched in one batch."""
     execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
     limits: ArmLimits = ArmLimits()
+    repeatability: RepeatabilityOptions = RepeatabilityOptions()
     launch: LaunchOptions = LaunchOptions()

@@ -25,6 +25,7 @@ _POSE = ("x", "y", "yaw")
 _START = tuple(f"start_{name}" for name in _POSE)
 _EXPECTED = tuple(f"expected_{name}" for name in _POSE)
 _STD = tuple(f"sd_{name}" for name in _POSE)
+_PROBABILITY = "probability"
 
 
 def read_targets(path: Path, task: PlanningTask) -> list[PlanningTask]:
@@ -67,6 +68,12 @@ def summary(plans: Sequence[Plan]) -> list[str]:
     is_unreliable = any(plan.status is PlanStatus.UNRELIABLE for plan in plans)
     reached = "would be reached if the model were right" if is_unreliable else "are reached"
     sentences = [f"{len(found)} of {len(plans)} targets {reached}: {', '.join(counts)}"]
+    known = [plan.probability for plan in plans if plan.probability is not None]
+    if known:
+        sentences.append(
+            f"{sum(known):.1f} of them are expected to end within the tolerance: the sum of their "
+            "probabilities"
+        )
     if found:
         rests = np.array([plan.predicted[-1] for plan in found])
         targets = np.array([plan.task.target for plan in found])
@@ -142,7 +149,8 @@ def _csv(plans: Sequence[Plan]) -> bytes:
         strike_columns += [f"{name}_{number}" for name in names]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*_START, *_POSE, "status", "strikes", *strike_columns, *_EXPECTED, *_STD])
+    header = [*_START, *_POSE, "status", "strikes", *strike_columns, *_EXPECTED, *_STD]
+    writer.writerow([*header, _PROBABILITY])
     for plan in plans:
         strikes = [f"{value:.9g}" for value in plan.strikes.ravel()]
         strikes += [""] * (len(strike_columns) - len(strikes))
@@ -155,6 +163,7 @@ def _csv(plans: Sequence[Plan]) -> bytes:
                 *strikes,
                 *_pose_cells(plan.predicted[-1]),  # at rest after the last strike
                 *_pose_cells(plan.std),
+                "" if plan.probability is None else f"{plan.probability:.4g}",
             ]
         )
     return text.getvalue().encode()

@@ -90,6 +90,9 @@ class StrikeModel(Protocol):
         low: (d,), lowest values of these numbers.
         high: (d,), highest values of these numbers.
         takes_noise: Whether the model predicts a standard deviation, so that noise can be given.
+
+    A model with `takes_noise` may have a further attribute `uncertainty`, a `RestUncertainty`; a
+    model without it has normal noise, and slides that are known exactly.
     """
 
     names: tuple[str, ...]

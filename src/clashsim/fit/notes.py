@@ -120,6 +120,7 @@ class SlideNote(_SlideModelNote, total=False):
     """The content of slide.json: a slide model, and optionally how it was fitted."""
 
     delay: float
+    rest_std: float
     fit: SlideFigures
 
 

@@ -56,7 +56,7 @@ def fit_slides_of_impacts(
     import mujoco
 
     from clashsim.fit.calibrated_run import ground_friction_index
-    from clashsim.slides.identify import delay, fit_slides
+    from clashsim.slides.identify import delay, fit_slides, rest_std
     from clashsim.slides.support_patch import support_patch
 
     gravity = level_gravity(scene)
@@ -79,8 +79,9 @@ def fit_slides_of_impacts(
         )
     except (ClashError, np.linalg.LinAlgError) as error:
         return None, {"words": f"no slide model: {error}"}
-    delay_seconds = delay(fit.model, recorded.pose_at_impact, recorded.twist_after, recorded.rest)
-    fit = replace(fit, model=fit.model.delayed(delay_seconds))
+    strikes = (recorded.pose_at_impact, recorded.twist_after, recorded.rest)
+    delayed = fit.model.delayed(delay(fit.model, *strikes))
+    fit = replace(fit, model=delayed.with_rest_std(rest_std(delayed, *strikes)))
     tested = _test(fit.model, _undisturbed(held_out))
     sentence = _describe(fit, len(recorded.slides), len(fitted))
     index = ground_friction_index(scene)

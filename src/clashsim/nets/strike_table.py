@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from clashsim.core.rest_uncertainty import NORMAL_NOISE, RestUncertainty
 from clashsim.nets.spline_table import SplineTable
 from clashsim.slides.law import SlideModel
 
@@ -63,9 +64,11 @@ class StrikeTable(nn.Module):
         slide: The slide model the table was made with, or None.
         fidelity: How well the table stands for its model, where that was measured.
         takes_noise: Whether the model's standard deviation is known, so that noise has an effect.
+        uncertainty: Tails of the noise, and what slides leave open.
     """
 
     takes_noise = True
+    uncertainty: RestUncertainty = NORMAL_NOISE
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ def search_on_device(
         device: Name of the torch device, such as "cpu" or "cuda".
 
     Returns:
-        The best points, (T, d).
+        The best point of each start, (T, starts, d).
     """
     generator = cpu_generator(config.seed)
     scattered = evaluate_random_points(
@@ -85,10 +85,7 @@ def search_on_device(
         is_better = (lowest_cost < best_cost)[:, None]
         best = torch.where(is_better, points[rows, lowest], best)
         best_cost = torch.minimum(lowest_cost, best_cost)
-    winner = best_cost.reshape(problems, config.starts).argmin(1)
-    by_problem = best.reshape(problems, config.starts, dim)
-    found = by_problem[torch.arange(problems, device=winner.device), winner]
-    return found.double().cpu().numpy()
+    return best.reshape(problems, config.starts, dim).double().cpu().numpy()
 
 
 def cpu_generator(seed: int) -> torch.Generator:

@@ -27,6 +27,7 @@ from clashsim.nets.strike_table import StrikeTable
 from clashsim.pipeline.arguments import check_not_negative
 from clashsim.plan.execution import plan_to_dict, strikes_at_corners, tip_paths, touches
 from clashsim.plan.motion_limits import Limits
+from clashsim.plan.outcomes import EXACT, Repeatability
 from clashsim.plan.planner import (
     Method,
     PlannerConfig,
@@ -36,7 +37,7 @@ from clashsim.plan.planner import (
     plan_fewest_strikes_batch,
 )
 from clashsim.plan.robot_files import write_path
-from clashsim.plan.tasks import Plan, PlanningTask, Reach
+from clashsim.plan.tasks import TOLERANCE, Plan, PlanningTask, Reach
 from clashsim.report.plan_picture import PlanPicture, draw_plan
 
 PLAN_FILE = "plan.json"
@@ -62,10 +63,13 @@ class PlanConfig:
             the first counter-clockwise to the second; None is any.
         workspace: x low, x high, y low, y high (m) that the body may not leave; None has no limits.
         noise_samples: Number of outcomes sampled from the model's predicted noise; the plan
-            minimises the mean cost over them. 0 minimises the cost of the expected outcome.
+            minimises the mean cost over them. 0 minimises the cost of the expected outcome, and
+            of strikes that are almost equally good takes the one of which the model is surest.
         seed: Seed of the search.
         device: Device of torch to search on, as in "cuda"; None searches with numpy.
         limits: Largest speed, acceleration and jerk of the arm's tip.
+        tolerance: Distance (m) and angle (rad) within which a target counts as reached.
+        repeatability: How exactly strikes are repeated, for the probability of a plan.
     """
 
     start: Pose = (0.0, 0.0, 0.0)
@@ -77,6 +81,8 @@ class PlanConfig:
     seed: int = 0
     device: str | None = None
     limits: Limits = Limits(speed=0.8)
+    tolerance: tuple[float, float] = TOLERANCE
+    repeatability: Repeatability = EXACT
 
     def __post_init__(self) -> None:
         check_not_negative(seed=self.seed, noise_samples=self.noise_samples)
@@ -93,6 +99,7 @@ class PlanConfig:
             noise_samples=self.noise_samples,
             seed=self.seed,
             device=self.device,
+            repeatability=self.repeatability,
         )
 
 
@@ -200,7 +207,9 @@ def planning_task(scene: Scene, target: Pose, config: PlanConfig) -> PlanningTas
     reach = Reach(speed=(slowest, fastest), bearing=config.side, workspace=config.workspace)
     # Where the number is free, the planner itself tries one strike first, then more.
     strikes = 1 if config.strikes is None else config.strikes
-    return PlanningTask(target, config.start, strikes=strikes, reach=reach)
+    return PlanningTask(
+        target, config.start, strikes=strikes, tolerance=config.tolerance, reach=reach
+    )
 
 
 def write_plan(result: PlanResult, out: Path, *, overwrite: bool = False) -> list[str]:
@@ -248,7 +257,7 @@ def draw_plan_picture(
         target=np.array(found.task.target),
         std=found.std,  # (3,), of the pose after the last strike
         outcomes=outcomes,
-        title=found.reason,
+        title="\n".join(filter(None, (found.reason, found.probability_sentence))),
     )
     draw_plan(path, picture)
 

@@ -7,12 +7,20 @@ comes to rest, and the loss of Eq. 5 and the penalty for leaving the arm's reach
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from clashsim.core.protocols import StrikeModel
 from clashsim.plan.gradient import Tensor, as_tensor, repeat_rows
+from clashsim.plan.outcomes import (
+    EXACT,
+    OutcomeSampler,
+    Repeatability,
+    pose_std,
+    probabilities,
+)
 from clashsim.plan.tasks import (
     Plan,
     PlanningTask,
@@ -24,9 +32,25 @@ from clashsim.plan.tasks import (
 )
 
 _PENALTY_IGNORED = 1e-4  # m2: the penalty for leaving the reach by 0.1 mm, which is tolerated
-_STD_SAMPLES = 32  # noise samples from which the standard deviation of a plan is estimated
 _NOISE_STREAM = 1  # added to the seed, so that the noise differs from the numbers of the search
+# Strikes are almost as good as the best if the squared distance of their expected outcome from the
+# target is larger by no more than that of this share of the tolerance.
+_NEARLY = 0.25
 _COUNT_WORDS = ("one strike", "two strikes", "three strikes")
+
+
+@dataclass(frozen=True)
+class NoiseSamples:
+    """Numbers of samples of the model's noise.
+
+    Attributes:
+        cost: Over which a cost is averaged; 0: the cost of the expected outcome.
+        choice: Over which the choice among almost equally good strikes is averaged; 0: the one of
+            the lowest cost is chosen.
+    """
+
+    cost: int = 0
+    choice: int = 0
 
 
 class BatchCost:
@@ -35,13 +59,17 @@ class BatchCost:
     Args:
         model: Predicts where a struck body comes to rest.
         tasks: T tasks with the same number of strikes K, reach and tau.
-        noise_samples: Number of samples of the model's noise over which a cost is averaged; 0: no
-            noise.
+        samples: Numbers of samples of the model's noise.
         seed: Seed of the noise.
     """
 
     def __init__(
-        self, model: StrikeModel, tasks: Sequence[PlanningTask], *, noise_samples: int, seed: int
+        self,
+        model: StrikeModel,
+        tasks: Sequence[PlanningTask],
+        *,
+        samples: NoiseSamples = NoiseSamples(),
+        seed: int,
     ) -> None:
         self.model = model
         self.tasks = tasks
@@ -49,16 +77,9 @@ class BatchCost:
         self.low, self.high = strike_bounds(model, tasks[0].reach)
         self.start = np.array([task.start for task in tasks])
         self.target = np.array([task.target for task in tasks])
-        # Samples come in pairs of opposite sign, so that what is linear in the noise averages out
-        # whatever the samples are.
-        pairs = _half_rounded_up(max(noise_samples, _STD_SAMPLES))
-        rng = np.random.default_rng([seed, _NOISE_STREAM])
-        half = rng.normal(size=(pairs, self.strikes_per_task, 3))
-        self.std_noise = np.concatenate([half, -half])  # (samples, K, 3)
-        self.noise: np.ndarray | None = None
-        if noise_samples and model.takes_noise:
-            used = half[: _half_rounded_up(noise_samples)]
-            self.noise = np.concatenate([used, -used])
+        self.seed = seed
+        self.noise = self._noise(samples.cost)
+        self.choice_noise = self._noise(samples.choice)
 
     @property
     def dim(self) -> int:
@@ -67,16 +88,25 @@ class BatchCost:
 
     def cost(self, points: np.ndarray) -> np.ndarray:
         """Return the costs (T, P) in m2 of points (T, P, K d) of the unit box."""
-        return self._cost(
-            points,
-            rest=self.model.rest,
-            convert=lambda array: array,
-            repeat=lambda rows, n: np.repeat(rows, n, 0),
-        )
+        return self._array_cost(points, self.noise)
+
+    def choose(self, points: np.ndarray) -> np.ndarray:
+        """Return one of the points (T, S, K d) of each task, (T, K d).
+
+        It is the best one, or one that is almost as good and of which the model is surer.
+        """
+        cost = self.cost(points)
+        if self.choice_noise is not None and points.shape[1] > 1:
+            nearly = np.array([(_NEARLY * task.tolerance[0]) ** 2 for task in self.tasks])
+            is_as_good = cost <= cost.min(1, keepdims=True) + nearly[:, None]
+            cost = np.where(is_as_good, self._array_cost(points, self.choice_noise), np.inf)
+        return points[np.arange(len(points)), cost.argmin(1)]
 
     def torch_cost(self, points: Tensor) -> Tensor:
         """Return the costs of `cost` for tensors, differentiable by torch."""
-        return self._cost(points, rest=self.model, convert=as_tensor, repeat=repeat_rows)
+        return self._cost(
+            points, self.noise, rest=self.model, convert=as_tensor, repeat=repeat_rows
+        )
 
     def cost_on_device(self, model: Any) -> Callable[[Tensor], Tensor]:
         """Return `torch_cost` with a copy of the model that is on the device of the points."""
@@ -84,6 +114,7 @@ class BatchCost:
         def cost(points: Tensor) -> Tensor:
             return self._cost(
                 points,
+                self.noise,
                 rest=model,
                 convert=lambda array: as_tensor(array).to(points.device, points.dtype),
                 repeat=repeat_rows,
@@ -91,17 +122,42 @@ class BatchCost:
 
         return cost
 
-    def _cost(self, points: Any, *, rest: Any, convert: Any, repeat: Any) -> Any:
+    def _noise(self, samples: int) -> np.ndarray | None:
+        """Samples of the model's noise (n, K, 3) in standard deviations; None for no noise."""
+        if not samples or not self.model.takes_noise:
+            return None
+        pairs = -(-samples // 2)
+        rng = np.random.default_rng([self.seed, _NOISE_STREAM])
+        half = rng.normal(size=(pairs, self.strikes_per_task, 3))
+        # Samples come in pairs of opposite sign, so that what is linear in the noise averages out
+        # whatever the samples are.
+        return np.concatenate([half, -half])
+
+    def _array_cost(self, points: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
+        """Costs (T, P) of points (T, P, K d), the mean over samples of noise (n, K, 3) if any."""
+        costs: np.ndarray = self._cost(
+            points,
+            noise,
+            rest=self.model.rest,
+            convert=lambda array: array,
+            repeat=lambda rows, n: np.repeat(rows, n, 0),
+        )
+        return costs
+
+    def _cost(
+        self, points: Any, noise: np.ndarray | None, *, rest: Any, convert: Any, repeat: Any
+    ) -> Any:
         """Return costs (T, P) of arrays or tensors.
 
         Args:
             points: Points (T, P, K d) of the unit box.
+            noise: Samples (n, K, 3) over which costs are averaged, if any.
             rest: Predicts poses at rest from poses, strikes and noise.
             convert: Turns an array into the type of the points.
             repeat: Repeats each row of such an array n times, copies side by side.
         """
         tasks, points_per_task = points.shape[:2]
-        samples = 1 if self.noise is None else len(self.noise)
+        samples = 1 if noise is None else len(noise)
         reach = self.tasks[0].reach
         # From here on a row is one noise sample of one point of one task, in this order.
         sequences = points.reshape(tasks * points_per_task, self.strikes_per_task, -1)
@@ -111,11 +167,11 @@ class BatchCost:
         target = repeat(convert(self.target), points_per_task * samples)
         total = 0.0
         for k in range(self.strikes_per_task):
-            noise = None
-            if self.noise is not None:
-                noise = convert(np.tile(self.noise[:, k], (tasks * points_per_task, 1)))
+            noise_of_strike = None
+            if noise is not None:
+                noise_of_strike = convert(np.tile(noise[:, k], (tasks * points_per_task, 1)))
             strike = strikes[:, k]
-            end = rest(pose, strike, noise)
+            end = rest(pose, strike, noise_of_strike)
             total = total + reach_penalty(
                 reach, self.model.names, start=pose, strike=strike, end=end
             )
@@ -123,32 +179,38 @@ class BatchCost:
         total = total + pose_loss(pose, target, self.tasks[0].tau)
         return total.reshape(tasks, points_per_task, samples).mean(2)
 
-    def plans_at(self, points: np.ndarray, evaluations: int) -> list[Plan]:
+    def plans_at(
+        self, points: np.ndarray, evaluations: int, *, repeatability: Repeatability = EXACT
+    ) -> list[Plan]:
         """Return the plans at points (T, K d) of the unit box.
 
         Args:
             points: The best point of each task.
             evaluations: Number of strike sequences that the search evaluated for each task.
+            repeatability: How exactly strikes are repeated, for the probabilities.
         """
         shape = (len(self.tasks), self.strikes_per_task, len(self.model.names))
         strikes = self.low + (self.high - self.low) * points.reshape(shape)
         reach = self.tasks[0].reach
-        samples = len(self.std_noise)
         pose = self.start
-        sampled_pose = np.repeat(pose, samples, 0)  # all noise samples of the first task first
         poses = []
         penalty = np.zeros(len(strikes))
         for k in range(self.strikes_per_task):
             strike = strikes[:, k]
             end = self.model.rest(pose, strike)
             penalty += reach_penalty(reach, self.model.names, start=pose, strike=strike, end=end)
-            if self.model.takes_noise:
-                noise = np.tile(self.std_noise[:, k], (len(strikes), 1))
-                sampled_pose = self.model.rest(sampled_pose, np.repeat(strike, samples, 0), noise)
             poses.append(end)
             pose = end
         predicted = np.stack(poses, 1)  # (T, K, 3): the pose after each strike
-        last_pose_std = sampled_pose.reshape(len(strikes), samples, 3).std(1)  # (T, 3)
+        last_pose_std = np.zeros((len(strikes), 3))
+        within: list[float | None] = [None] * len(strikes)
+        if self.model.takes_noise:
+            sampler = OutcomeSampler(
+                self.model, self.strikes_per_task, repeatability=repeatability, seed=self.seed
+            )
+            outcomes = sampler.rest_poses(self.start, strikes)  # (T, S, 3)
+            last_pose_std = pose_std(outcomes)
+            within = probabilities(outcomes, self.tasks).tolist()
         plans = []
         for i, task in enumerate(self.tasks):
             leaves_reach = bool(penalty[i] > _PENALTY_IGNORED)
@@ -165,6 +227,7 @@ class BatchCost:
                     reason=reason,
                     evaluations=evaluations,
                     leaves_reach=leaves_reach,
+                    probability=within[i],
                 )
             )
         return plans
@@ -195,8 +258,3 @@ def _judge(
         f"expected {1e3 * distance:.1f} mm and {np.degrees(angle):.1f} degrees from the target "
         f"(tolerance {1e3 * max_distance:.0f} mm and {np.degrees(max_angle):.0f} degrees)",
     )
-
-
-def _half_rounded_up(n: int) -> int:
-    """Return how many pairs are needed for at least n samples."""
-    return -(-n // 2)

@@ -109,6 +109,7 @@ def plan_to_dict(plan: Plan, scene: Scene) -> dict[str, Any]:
         "reason": plan.reason,
         "cost": plan.cost,
         "spread": plan.std.tolist(),
+        "probability": plan.probability,
         "evaluations": plan.evaluations,
         "units": {name: UNITS[name] for name in plan.names},
         "strikes": strikes,
@@ -132,11 +133,12 @@ def plan_from_json(text: str) -> Plan:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise DataError(f"{_NOT_A_PLAN} ({type(error).__name__}: {str(error)[:80]})") from None
     numbers = np.concatenate([plan.strikes.ravel(), plan.predicted.ravel()])
+    has_probability = plan.probability is None or 0 <= plan.probability <= 1
     has_right_shapes = plan.predicted.shape == (len(plan.strikes), 3) and plan.std.shape == (3,)
-    if not has_right_shapes or not np.isfinite(numbers).all():
+    if not (has_right_shapes and has_probability and np.isfinite(numbers).all()):
         raise DataError(
-            f"{_NOT_A_PLAN}: it needs finite strikes, the pose after each, "
-            "and the standard deviation of the last (spread)"
+            f"{_NOT_A_PLAN}: it needs finite strikes, the pose after each, the standard deviation "
+            "of the last (spread), and a probability of 0 to 1 if there is one"
         )
     return plan
 
@@ -161,6 +163,8 @@ def _plan_from_dict(content: Mapping[str, Any]) -> Plan:
         tolerance=tuple(content["tolerance"]),
         reach=Reach(**limits),
     )
+    # Plans that were written by earlier versions have none.
+    probability = content.get("probability")
     return Plan(
         task=task,
         names=names,
@@ -171,6 +175,7 @@ def _plan_from_dict(content: Mapping[str, Any]) -> Plan:
         status=PlanStatus(content["status"]),
         reason=str(content["reason"]),
         evaluations=int(content["evaluations"]),
+        probability=None if probability is None else float(probability),
     )
 
 

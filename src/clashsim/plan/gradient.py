@@ -47,7 +47,7 @@ def minimise_by_gradient(
     *,
     steps: int,
     learning_rate: float = 0.08,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> np.ndarray:
     """Minimise costs over unit boxes with Adam, from several starts for each of T problems.
 
     Adam changes unbounded angles, whose sines are scaled to the box. So no penalty is needed to
@@ -60,7 +60,7 @@ def minimise_by_gradient(
         learning_rate: Learning rate of Adam at the first step; it falls to a twentieth of that.
 
     Returns:
-        The best points (T, d) and their costs (T,).
+        The best point of each start, (T, S, d).
     """
     sines = (2 * torch.as_tensor(starts) - 1).clamp(-_MAX_SINE, _MAX_SINE)
     angles = torch.arcsin(sines).requires_grad_(True)
@@ -82,8 +82,4 @@ def minimise_by_gradient(
             costs.sum().backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             schedule.step()
-    best_start = best_costs.argmin(1)
-    rows = torch.arange(len(best_start), device=best_start.device)
-    points_found = best_points[rows, best_start].detach().cpu().numpy()
-    costs_found = best_costs[rows, best_start].detach().cpu().numpy()
-    return points_found, costs_found
+    return best_points.detach().cpu().numpy()

@@ -18,8 +18,9 @@ from clashsim.optim.search import (
     minimise,
     pick_distant,
 )
-from clashsim.plan.batch_cost import BatchCost
+from clashsim.plan.batch_cost import BatchCost, NoiseSamples
 from clashsim.plan.gradient import copy_to_device, minimise_by_gradient
+from clashsim.plan.outcomes import EXACT, Repeatability
 from clashsim.plan.tasks import MAX_STRIKES, Plan, PlanningTask, PlanStatus
 
 Method = Literal["cmaes", "cem", "gradient"]
@@ -36,22 +37,29 @@ class PlannerConfig:
     Attributes:
         method: CMA-ES, the cross-entropy method, or gradient descent from many starts.
         noise_samples: With 0 the loss at the expected pose is minimised; else its mean over this
-            many samples of the model's noise. That avoids strikes with which a small error has a
-            large effect, but ends short of the target where the model's noise is too large: in the
-            virtual laboratory it doubled the error of the semi-cylinder.
+            many samples of the model's noise. That gives up accuracy to avoid uncertain strikes,
+            too much of it where the stated standard deviation is too large: in the virtual
+            laboratory the errors are larger in the mean.
+        choice_samples: The search ends at several strikes that may be almost equally good. Of
+            these, the one with the lowest mean loss over this many samples of the model's noise is
+            planned, so that strikes are avoided of which the model is unsure unless nothing else
+            reaches the target. With 0 the best at the expected pose is planned.
         population: Points in each round for each strike of the sequence.
         rounds: Populations evaluated after the scattered ones.
         seed: Seed of the search and of the noise.
         device: Device on which torch searches, for example "cuda": in single precision, all tasks
             and populations in one batch. Needs a strike table. None: numpy on the CPU.
+        repeatability: How exactly strikes are repeated, for the probability of a plan.
     """
 
     method: Method = "cmaes"
     noise_samples: int = 0
+    choice_samples: int = 64
     population: int = 24
     rounds: int = 24
     seed: int = 0
     device: str | None = None
+    repeatability: Repeatability = EXACT
 
 
 @dataclass(frozen=True)
@@ -144,7 +152,8 @@ def plan_batch(
 
     The loss of Eq. 5 is minimised. Points are first scattered over all strikes, then a population
     is evaluated in one batch for all tasks in each round. Gradient descent starts at the best
-    scattered points and takes as many evaluations.
+    scattered points and takes as many evaluations. Of the ends of a search that are almost equally
+    good, the one is planned of which the model is surest.
 
     Args:
         model: Predicts where a struck body comes to rest.
@@ -158,20 +167,22 @@ def plan_batch(
         return []
     _check_tasks_agree(tasks)
     _check_model(model, config)
-    batch = BatchCost(model, tasks, noise_samples=config.noise_samples, seed=config.seed)
+    samples = NoiseSamples(cost=config.noise_samples, choice=config.choice_samples)
+    batch = BatchCost(model, tasks, samples=samples, seed=config.seed)
     budget = _SearchBudget.of(config, tasks[0].strikes)
     if config.device is not None:
-        points = _search_on_device(batch, config, budget, device=config.device)
+        ends = _search_on_device(batch, config, budget, device=config.device)
     elif config.method == "gradient":
         starts, _ = evaluate_random_points(
             batch.cost, len(tasks), batch.dim, points=budget.scattered, seed=config.seed
         )
-        points, _ = minimise_by_gradient(
+        ends = minimise_by_gradient(
             batch.torch_cost, starts[:, : budget.descents], steps=budget.gradient_steps
         )
     else:
-        points = _search_populations(batch, config, budget)
-    return batch.plans_at(points, budget.evaluations)
+        ends = _search_populations(batch, config, budget)
+    points = batch.choose(ends)
+    return batch.plans_at(points, budget.evaluations, repeatability=config.repeatability)
 
 
 def _is_better(candidate: Plan, previous: Plan) -> bool:
@@ -202,7 +213,7 @@ def _check_model(model: StrikeModel, config: PlannerConfig) -> None:
 def _search_on_device(
     batch: BatchCost, config: PlannerConfig, budget: _SearchBudget, *, device: str
 ) -> np.ndarray:
-    """Return the best points (T, K d) found by torch on a device."""
+    """Return the best points (T, S, K d) that S searches for each task find on a device."""
     cost = batch.cost_on_device(copy_to_device(batch.model, device))
     if config.method == "gradient":
         starts, _ = device_search.evaluate_random_points(
@@ -213,10 +224,7 @@ def _search_on_device(
             generator=device_search.cpu_generator(config.seed),
             device=device,
         )
-        points, _ = minimise_by_gradient(
-            cost, starts[:, : budget.descents], steps=budget.gradient_steps
-        )
-        return points
+        return minimise_by_gradient(cost, starts[:, : budget.descents], steps=budget.gradient_steps)
     search_config = device_search.DeviceSearchConfig(
         method=config.method,
         population=budget.population,
@@ -233,7 +241,7 @@ def _search_on_device(
 def _search_populations(
     batch: BatchCost, config: PlannerConfig, budget: _SearchBudget
 ) -> np.ndarray:
-    """Return the best points (T, K d) found by CMA-ES or the cross-entropy method with numpy."""
+    """Return the best points (T, S, K d) that S searches for each task find with numpy."""
     tasks = len(batch.tasks)
     starts = budget.starts
     dim = batch.dim
@@ -253,8 +261,5 @@ def _search_populations(
         merged = points.reshape(tasks, starts * budget.population, dim)
         return batch.cost(merged).reshape(tasks * starts, budget.population)
 
-    points, costs = minimise(
-        cost_of_starts, searcher, (centres, centre_costs), rounds=config.rounds
-    )
-    best_start = costs.reshape(tasks, starts).argmin(1)
-    return points.reshape(tasks, starts, dim)[np.arange(tasks), best_start]
+    points, _ = minimise(cost_of_starts, searcher, (centres, centre_costs), rounds=config.rounds)
+    return points.reshape(tasks, starts, dim)

@@ -16,6 +16,7 @@ from clashsim.core.protocols import StrikeModel
 
 TAU = 0.01  # m2/rad2, weight of the orientation (CLASH, Eq. 5)
 MAX_STRIKES = 3
+TOLERANCE = (0.01, 0.2)  # m and rad: within which a target counts as reached
 _MAX_COORDINATE = 100.0  # m or rad: a larger value is a mistake in units
 _PENALTY_WEIGHT = 1e4  # leaving the reach costs this many times a miss of the same size
 _GRADIENT_GUARD = 1e-18  # m2: keeps the gradient of the square root finite at the target
@@ -76,7 +77,7 @@ class PlanningTask:
     start: tuple[float, float, float] = (0.0, 0.0, 0.0)
     strikes: int = 1
     tau: float = TAU
-    tolerance: tuple[float, float] = (0.01, 0.2)
+    tolerance: tuple[float, float] = TOLERANCE
     reach: Reach = Reach()
 
     def __post_init__(self) -> None:
@@ -121,12 +122,15 @@ class Plan:
         names: Names of the d numbers of a strike.
         strikes: The strikes (K, d).
         predicted: Pose (K, 3) after each strike: x, y (m), yaw (rad) in the world.
-        std: Standard deviation (3,) of the pose after the last strike: x, y (m), yaw (rad).
+        std: Standard deviation (3,) of the pose after the last strike: x, y (m), yaw (rad); half
+            the width of the interval that holds the middle 68 %.
         cost: Loss of Eq. 5 (CLASH) at the pose after the last strike (m2).
         status: Whether the target is reached, and by a model that can be relied on.
         reason: The status in one sentence.
         evaluations: Number of strike sequences that the search evaluated.
         leaves_reach: Whether the plan violates a limit of the arm.
+        probability: Of ending within the task's tolerance, by what the model states about its
+            errors; None for a model that states nothing.
     """
 
     task: PlanningTask
@@ -139,6 +143,18 @@ class Plan:
     reason: str
     evaluations: int
     leaves_reach: bool = False
+    probability: float | None = None
+
+    @property
+    def probability_sentence(self) -> str:
+        """The probability in words; empty where it is not known."""
+        if self.probability is None:
+            return ""
+        distance, angle = self.task.tolerance
+        return (
+            f"probability of ending within {1e3 * distance:.3g} mm and {np.degrees(angle):.3g} "
+            f"degrees of the target: {self.probability:.2f}"
+        )
 
     @property
     def starts(self) -> np.ndarray:

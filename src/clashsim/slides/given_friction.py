@@ -47,7 +47,8 @@ def slides_with_friction(friction: float, patch: SupportPatch, *, gravity: float
         status = EstimateStatus.KNOWN if is_given else EstimateStatus.UNIDENTIFIABLE
         estimates.append(Estimate(name, float(value[i]), float(low[i]), float(high[i]), status))
     return SlideFit(
-        model=model_from_fit(mean, body),
+        # The length of a slide is in inverse proportion to friction.
+        model=model_from_fit(mean, body).with_rest_std(_FRICTION_STD),
         estimates=tuple(estimates),
         misfit=np.zeros(3),
         friction_std=0.0,

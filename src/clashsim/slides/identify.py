@@ -33,6 +33,8 @@ _REST_SAMPLES = 5  # at the end of a slide, whose median is taken as the pose at
 _IDENTIFIED = 0.7
 _NORMAL_90 = 1.645  # standard deviations either side of the mean that contain 90 %
 _MAD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+_WITHIN_STD = 0.6827  # share of a normal distribution within one standard deviation
+_MIN_MOTION = 1e-3  # m, to which shorter motions are raised when errors are divided by them
 _MAX_DELAY = 0.1  # s, of the delay that `delay` returns
 
 
@@ -375,3 +377,26 @@ def delay(model: SlideModel, pose: np.ndarray, twist: np.ndarray, rest: np.ndarr
     speed_squared = ((twist * to_metres) ** 2).sum(1)
     # The median, so that a single unusual strike, such as one on a corner, has no influence.
     return float(np.clip(np.median(along_twist / speed_squared), 0.0, _MAX_DELAY))
+
+
+def rest_std(model: SlideModel, pose: np.ndarray, twist: np.ndarray, rest: np.ndarray) -> float:
+    """Standard deviation of poses at rest from the predicted ones, over the length of the motion.
+
+    Args:
+        model: The slide model, with its delay.
+        pose: Poses (N, 3) of the struck body when the bodies first touched.
+        twist: Twists (N, 3) of the struck body after the strikes.
+        rest: Recorded poses at rest (N, 3).
+
+    Returns:
+        The size within which 68 % of the errors of x, y and yaw lie, the latter in units of the
+        radius of gyration. A root mean square would be that of a single strike on a corner.
+    """
+    with torch.no_grad():
+        predicted = model.rest(torch.as_tensor(pose), torch.as_tensor(twist)).numpy()
+    to_metres = np.array([1.0, 1.0, model.gyration])
+    error = rest - predicted
+    error[:, 2] = wrap_angle(error[:, 2])
+    length = np.linalg.norm((predicted - pose) * to_metres, axis=1, keepdims=True)
+    relative = np.abs(error * to_metres) / np.maximum(length, _MIN_MOTION)
+    return float(np.quantile(relative, _WITHIN_STD))

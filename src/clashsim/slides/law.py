@@ -67,15 +67,18 @@ class SlideModel(nn.Module):
         gravity: float = 9.81,
         steps: int | None = None,
         delay: float = 0.0,
+        rest_std: float = 0.0,
     ) -> None:
         super().__init__()
         _check_values(values)
-        numbers = [*values.values(), gyration, *centre, gravity, delay]
+        numbers = [*values.values(), gyration, *centre, gravity, delay, rest_std]
         if not all(math.isfinite(number) for number in numbers):
             raise ParamError("all values of a slide model must be finite numbers")
         if steps is not None and not 1 <= steps <= _MAX_STEPS:
             raise ParamError(f"a slide model takes 1 to {_MAX_STEPS} steps, got {steps}")
         _check_physical(values, gyration=gyration, gravity=gravity, delay=delay)
+        if rest_std < 0:
+            raise ParamError(f"a standard deviation may not be negative, got rest_std {rest_std}")
         defaults = {
             "torsion_radius": _DISC_MEAN_DISTANCE * gyration,
             "pressure_radius_x": gyration / math.sqrt(2),
@@ -86,6 +89,7 @@ class SlideModel(nn.Module):
         self.centre = (float(centre[0]), float(centre[1]))
         self.gravity = float(gravity)
         self.delay = float(delay)
+        self.rest_std = float(rest_std)
         self.register_buffer("values", torch.tensor(filled, dtype=torch.float64))
         self.steps = steps or steps_for(self.values, gyration)
 
@@ -204,6 +208,7 @@ class SlideModel(nn.Module):
             gravity=self.gravity,
             steps=self.steps,
             delay=self.delay,
+            rest_std=self.rest_std,
         )
         other.values = values
         return other
@@ -218,6 +223,7 @@ class SlideModel(nn.Module):
             "gravity": self.gravity,
             "steps": self.steps,
             "delay": self.delay,
+            "rest_std": self.rest_std,
         }
 
     @staticmethod
@@ -230,11 +236,16 @@ class SlideModel(nn.Module):
             gravity=content["gravity"],
             steps=content["steps"],
             delay=content.get("delay", 0.0),
+            rest_std=content.get("rest_std", 0.0),
         )
 
     def delayed(self, delay: float) -> SlideModel:
         """The same model with another delay (s)."""
         return SlideModel.of(self.content() | {"delay": delay})
+
+    def with_rest_std(self, rest_std: float) -> SlideModel:
+        """The same model with another standard deviation of poses at rest."""
+        return SlideModel.of(self.content() | {"rest_std": rest_std})
 
 
 def _check_values(values: Mapping[str, float]) -> None:

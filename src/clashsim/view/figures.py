@@ -147,9 +147,10 @@ def plan_figures(planned: PlannedOutcome, rests: Mapping[str, np.ndarray] | None
     plan = planned.plan
     expected = planned.expected
     mark = "&#10003;" if plan.status is PlanStatus.FOUND else "&#9888;"
+    sentences = "; ".join(filter(None, (plan.reason, plan.probability_sentence)))
     title = (
         '<div style="font-size:.85em;padding:.2em .75em">'
-        f"<b>{mark} {escape(str(plan.status))}</b>: {escape(plan.reason)}</div>"
+        f"<b>{mark} {escape(str(plan.status))}</b>: {escape(sentences)}</div>"
     )
     labels = [STRIKE_LABELS[name] for name in plan.names]
     strike_rows = []

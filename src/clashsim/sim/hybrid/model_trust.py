@@ -6,6 +6,7 @@ deviation is small; MuJoCo resolves the other collisions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -70,6 +71,17 @@ class CollisionModel:
         if estimates is None:
             return self.scene.nominal
         return np.array([estimate.value for estimate in estimates])
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Those of the Student-t distribution of its errors, if it has one; else infinite."""
+        widths = getattr(self.model, "interval_widths", None)
+        return math.inf if widths is None else float(widths.degrees_of_freedom)
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise of measured twists over their size; 0 if not known."""
+        return math.sqrt(getattr(self.model, "noise_variance", 0.0))
 
     @property
     def most_probable(self) -> CollisionModel:

@@ -6,6 +6,7 @@ the struck body after the collision.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from clashsim.core.errors import DataError
 from clashsim.core.impacts import after_columns
 from clashsim.core.params import locate_param
 from clashsim.core.protocols import ImpactModel, ThetaModel
+from clashsim.core.rest_uncertainty import RestUncertainty
 from clashsim.core.scene import Scene, model_field
 from clashsim.sim.hybrid.collision_stats import CollisionStats
 from clashsim.sim.hybrid.compiled_pair import CompiledPair
@@ -38,6 +40,10 @@ from clashsim.sim.inputs import (
     nothing_to_step,
 )
 from clashsim.slides.law import SlideModel
+
+# Relative error of a component of the motion to rest for the same relative error of the twist, in
+# the mean: two along the motion, whose length grows with the speed squared, and one across.
+_REST_PER_TWIST = 1.5
 
 
 class ImpactPrediction(NamedTuple):
@@ -287,6 +293,26 @@ class HybridSim:
             raise DataError("rest() needs a slide model: HybridSim(..., slide_model=...)")
         prediction, at_contact = self._predict(before, theta, pair)
         return self.slide_to_rest(at_contact[:, :3], prediction.twist_after)
+
+    def rest_uncertainty(self, *, pair: int = 0) -> RestUncertainty:
+        """How poses at rest differ from predicted ones, besides the standard deviation of twists.
+
+        Recorded slides were predicted from measured twists, whose noise the standard deviation of
+        predicted twists includes. So slides add only what that noise does not explain.
+
+        Args:
+            pair: Index of the learned pair.
+        """
+        if self.slide_model is None:
+            raise DataError("rest_uncertainty() needs a slide model")
+        model = self._models[self.pairs[pair].pair.key]
+        explained = _REST_PER_TWIST * model.noise_std
+        unexplained = max(self.slide_model.rest_std**2 - explained**2, 0.0)
+        return RestUncertainty(
+            degrees_of_freedom=model.degrees_of_freedom,
+            slide_std=math.sqrt(unexplained),
+            gyration=self.slide_model.gyration,
+        )
 
     def slide_to_rest(self, pose: np.ndarray, twist: np.ndarray) -> np.ndarray:
         """Let bodies slide to rest by the slide model.

@@ -73,6 +73,7 @@ def strike_table(hybrid: HybridSim, theta: np.ndarray | None = None) -> StrikeTa
         std=np.maximum(std, prediction.std).reshape(shape),
         slide=hybrid.slide_model,
     )
+    table.uncertainty = hybrid.rest_uncertainty()
     origin = np.zeros((_TEST_STRIKES, 3))
     expected = hybrid.slide_to_rest(origin, sampled.twist_after[coarse_count:])
     error = np.abs(table.rest(origin, test_strikes) - expected)
