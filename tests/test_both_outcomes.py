@@ -12,7 +12,7 @@ import pytest
 
 import clashsim
 from clashsim.bench.scenes import in_one_recording, recorded_impacts
-from clashsim.bench.user_scenes import UserScene, hidden_model, record_both, user_scenes
+from clashsim.bench.user_scenes import UserScene, hidden_model, record_motion, user_scenes
 from clashsim.core.contact_frame import contact_frame, inertia
 from clashsim.core.errors import DataError
 from clashsim.core.impacts import Impacts, MotionBefore
@@ -55,12 +55,13 @@ def loaded(scene: UserScene, folder: Path, names: tuple[str, ...]) -> Scene:
 
 def noise_free(scene: UserScene, model: mujoco.MjModel, n: int) -> Impacts:
     """Both outcomes of n impacts in a plane, as MuJoCo simulates them."""
-    before, *after = record_both(scene, model, n, np.random.default_rng(5))
+    recorded = record_motion(scene, model, n, np.random.default_rng(5))
     motion = []
-    for body in (before[:, :13], before[:, 13:]):
+    for body in (recorded.before[:, :13], recorded.before[:, 13:]):
         yaw = 2 * np.arctan2(body[:, 6], body[:, 3])
         motion.append(np.column_stack([body[:, :2], yaw, body[:, 7:9], body[:, 12]]))
-    struck, striker = (twist[:, [0, 1, 5]] for twist in after)
+    struck = recorded.after[:, [0, 1, 5]]
+    striker = recorded.striker_after[:, [0, 1, 5]]
     return Impacts(True, np.hstack(motion), struck, striker_after=striker)
 
 

@@ -34,6 +34,8 @@ _LAST_PORT = 65535
 # Timesteps of the hybrid simulator, s: a slide model is exact at any timestep, MuJoCo's is not.
 _COARSE_TIMESTEP = 0.005  # with a slide model
 _FINE_TIMESTEP = 0.002  # without one
+# Longest time, s, until a signal that ends the viewer is noticed.
+_SIGNAL_PERIOD = 0.5
 _POLICY_FILE = "policy.safetensors"
 
 
@@ -77,7 +79,9 @@ def run(options: ViewOptions) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             for line in access_instructions(options.host, server.get_port()):
                 print(line, flush=True)
-            threading.Event().wait()
+            # A wait without end misses a signal that arrives just before it begins to sleep.
+            while not threading.Event().wait(_SIGNAL_PERIOD):
+                pass
         print("stopping ...", flush=True)
     finally:
         ended = page.end()

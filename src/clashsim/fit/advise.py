@@ -26,6 +26,7 @@ from clashsim.fit.field_kernels import Context, PriorScales, prior_covariance
 from clashsim.fit.fields import outcome_jacobian, predict_posteriors
 from clashsim.fit.input_scaling import InputScaling
 from clashsim.fit.lockstep import FieldData
+from clashsim.fit.predictive_variance import pose_variance
 from clashsim.fit.priors import prior_std
 
 # Prior scales with which strikes are chosen; see the module's docstring.
@@ -48,9 +49,9 @@ class Advice:
 
     Attributes:
         rows: Indices (k,) of the chosen candidates, best first.
-        error: Expected errors (k + 1,): before any of the strikes, and after each.
+        error: Typical expected errors (k + 1,): before any of the strikes, and after each.
         after_ten: Expected error after ten strikes.
-        floor: Error due to the noise alone.
+        floor: Error due to the noise, and to poses that are a little off, alone.
     """
 
     rows: np.ndarray
@@ -95,11 +96,17 @@ def advise(
     rows, left = choose(belief.covariance, belief.noise, num_ranked, torch.as_tensor(share))
     # The present error is the model's own estimate. The share of it that is left after each strike
     # comes from the belief with the wider prior.
-    now = float(share @ belief.squared_error)
-    reducible = max(now - belief.floor, 0.0)
-    error = np.sqrt(belief.floor + reducible * left / max(float(left[0]), 1e-300))
+    now = _typical(belief.squared_error, share)
+    floor = _typical(belief.floor, share)
+    reducible = max(now - floor, 0.0)
+    error = np.sqrt(floor + reducible * left / max(float(left[0]), 1e-300))
     after_ten = float(error[min(_AHEAD, n)])
-    return Advice(rows[:k], error[: k + 1], after_ten, float(np.sqrt(belief.floor)))
+    return Advice(rows[:k], error[: k + 1], after_ten, float(np.sqrt(floor)))
+
+
+def _typical(squared_error: np.ndarray, share: np.ndarray) -> float:
+    """Geometric mean of squared errors (n,), in which a few strikes on corners do not dominate."""
+    return float(np.exp(share @ np.log(np.maximum(squared_error, 1e-300))))
 
 
 def _shares(weights: np.ndarray | None, n: int) -> np.ndarray:
@@ -163,13 +170,14 @@ class _Belief:
         covariance: Covariance of the outcomes (N k, N k), with the wide prior.
         noise: Covariance of the noise of measuring each outcome (N, k, k), with the wide prior.
         squared_error: Squared relative error (N,) that the model itself expects, noise included.
-        floor: Squared relative error due to the noise alone.
+        floor: Squared relative error (N,) that no further strikes lower: that due to the noise, and
+            to poses that are a little off.
     """
 
     covariance: Tensor
     noise: Tensor
     squared_error: np.ndarray
-    floor: float
+    floor: np.ndarray
 
 
 def _variance(covariance: Tensor, n: int) -> Tensor:
@@ -192,7 +200,7 @@ def _belief_before(base: BaseModel, candidates: Impacts) -> _Belief:
         prior_covariance(at_candidates, at_candidates, std, _WIDE),
         _measurement_noise(jacobian, std),
         _variance(expected, len(candidates)).numpy() + floor,
-        floor,
+        np.full(len(candidates), floor),
     )
 
 
@@ -220,13 +228,12 @@ def _belief_after(model: Calibration, candidates: Impacts) -> _Belief:
     )
     prior = prior_covariance(at_candidates, at_candidates, fitted.std, _WIDE)
     covariance = prior - white.T @ white + _disagreement(model, data, size)
-    floor = jacobian.shape[1] * model.noise_variance
-    return _Belief(
-        covariance,
-        _measurement_noise(jacobian, fitted.std),
-        _expected_squared_error(model, candidates, frame),
-        floor,
-    )
+    expected = _expected_squared_error(model, candidates, frame)
+    # Further strikes lower neither the noise nor what poses that are a little off do.
+    of_poses = pose_variance(model.base.scene, jacobian).sum(1).numpy()
+    of_poses = of_poses * model.interval_widths.std**2
+    floor = jacobian.shape[1] * model.noise_variance + of_poses
+    return _Belief(covariance, _measurement_noise(jacobian, fitted.std), expected, floor)
 
 
 def _expected_squared_error(
