@@ -110,6 +110,10 @@ API = {
 }
 
 
+# The widest terminal on which tyro does not put boxes of many options side by side.
+_HELP_WIDTH = 129
+
+
 def command_names() -> list[str]:
     """Names of all commands, in the order of --help."""
     from clashsim.cli import COMMANDS
@@ -118,14 +122,14 @@ def command_names() -> list[str]:
 
 
 def help_text(command: str) -> str:
-    """What `clashsim COMMAND --help` prints on a terminal so wide that no line is folded."""
+    """What `clashsim COMMAND --help` prints on a terminal that has room for one column of boxes."""
     from clashsim import cli
 
     raw = io.BytesIO()
     # The command prints what the encoding of its stream can show.
     out = io.TextIOWrapper(raw, encoding="utf-8")
     columns_before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "2000"
+    os.environ["COLUMNS"] = str(_HELP_WIDTH)
     try:
         with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
             cli.main([command, "--help"])
