@@ -71,6 +71,19 @@ def test_a_mocap_body_strikes_with_its_velocity():
     assert 1.0 <= outcome.after[0, 2] < 2.1  # m/s, of a ball hit by a bat of 1 m/s
 
 
+def test_what_was_recorded_of_a_striker_in_a_hand_has_no_influence(tmp_path):
+    """No impact changes its motion, so that its outcomes show the hand and the noise alone."""
+    user_scene = SCENES["paddle in a hand strikes a block"]
+    scene = loaded(user_scene.name, tmp_path).recorded_in_space()
+    assert not scene.striker_yields and not scene.striker_body.fixed
+    rng = np.random.default_rng(0)
+    impacts = scenes.recorded_impacts(user_scene, hidden_model(user_scene, rng), 8, rng)
+    shaken = replace(impacts, striker_after=rng.normal(size=impacts.after.shape))
+    calibrations = [clashsim.calibrate(clashsim.SolvedModel(scene), i) for i in (impacts, shaken)]
+    predicted = [calibration.predict(impacts) for calibration in calibrations]
+    np.testing.assert_allclose(predicted[0], predicted[1], rtol=1e-9)
+
+
 def test_a_mechanism_has_the_pose_and_twist_that_are_asked_for():
     scene = PAIRS["box on slides, seven-joint arm"]
     mechanism = scene.striker_body.mechanism

@@ -152,13 +152,16 @@ class Mechanism:
             if self._kind(self.joints[-1]) == _HINGE:
                 rates[:, -1] = angular @ self._stage[-1]
             return rates
-        rates = np.empty((len(linear), len(self.qvel)))
-        for row in range(len(linear)):
+        # Impacts are solved for many parameters, so that the same motion comes again and again.
+        motion = np.concatenate([coordinates, linear, angular], axis=1)
+        _, first, which = np.unique(motion, axis=0, return_index=True, return_inverse=True)
+        rates = np.empty((len(first), len(self.qvel)))
+        for i, row in enumerate(first):
             jacobian = self.jacobian(self.at(self.full(coordinates[row])))[:, self.qvel]
             twist = np.concatenate([linear[row], _ROTATION_LENGTH * angular[row]])
             jacobian[3:] *= _ROTATION_LENGTH
-            rates[row] = np.linalg.lstsq(jacobian, twist, rcond=_SMALLEST_RESPONSE)[0]
-        return rates
+            rates[i] = np.linalg.lstsq(jacobian, twist, rcond=_SMALLEST_RESPONSE)[0]
+        return rates[which.reshape(-1)]
 
     def twist(self, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Linear (m/s) and angular (rad/s) velocity, (n, 3) each, of the body's origin, world axes.

@@ -15,6 +15,7 @@ from scipy.spatial.transform import Rotation
 
 from clashsim.core.contact_pairs import (
     GROUND,
+    IMMOVABLE_MASS,
     STRIKE,
     free_from_mocap,
     name_geoms,
@@ -195,6 +196,15 @@ class Scene(SceneModel):
     def struck_body(self) -> Mobility:
         """How the struck body moves."""
         return Mobility.of(self.base, self.struck, self.postures)
+
+    @property
+    def striker_yields(self) -> bool:
+        """Whether an impact changes the striker's motion.
+
+        Not that of a fixed striker, nor of one in a hand, which goes on whatever it hits.
+        """
+        striker = self.striker_body
+        return not striker.fixed and float(self.base.body_mass[striker.body]) < IMMOVABLE_MASS
 
     @cached_property
     def striker_body(self) -> Mobility:

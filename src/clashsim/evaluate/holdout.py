@@ -172,8 +172,8 @@ def predict_held_out(
 
 
 def _striker_is_judged(scene: Scene, impacts: Impacts) -> bool:
-    """Whether the striker can move and its outcomes were recorded."""
-    return not scene.striker_body.fixed and bool(impacts.striker_measured.any())
+    """Whether impacts change the striker's motion, and its outcomes were recorded."""
+    return scene.striker_yields and bool(impacts.striker_measured.any())
 
 
 def predict_with_each_model(

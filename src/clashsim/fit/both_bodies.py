@@ -172,7 +172,7 @@ def _striker_outcomes(
     scene: Scene, impacts: Impacts, frame: ContactFrame
 ) -> _StrikerOutcomes | None:
     """The strikers' outcomes; None where none was recorded, or nothing can move the striker."""
-    if scene.striker_body.fixed or not impacts.striker_measured.any():
+    if not scene.striker_yields or not impacts.striker_measured.any():
         return None
     return _StrikerOutcomes(scene, impacts, frame)
 

@@ -369,13 +369,21 @@ def balancing_forces(scene: Scene, qpos: np.ndarray, qvel: np.ndarray) -> np.nda
     forces = np.zeros_like(qvel)
     model = without_position_control(scene)
     data = mujoco.MjData(model)
-    for row in range(len(qpos)):
-        mujoco.mj_resetData(model, data)
-        data.qpos[:] = qpos[row]
-        data.qvel[:] = qvel[row]
-        mujoco.mj_forward(model, data)
-        for tree in balanced_trees(scene):
-            forces[row, tree] = -data.qfrc_smooth[tree]
+    joint_of_coordinate = np.searchsorted(model.jnt_qposadr, np.arange(model.nq), side="right") - 1
+    tree_of_coordinate = model.dof_treeid[model.jnt_dofadr[joint_of_coordinate]]
+    for tree in balanced_trees(scene):
+        # They depend on the motion of the tree alone, which is the same for many parameters.
+        coordinates = tree_of_coordinate == model.dof_treeid[tree[0]]
+        motion = np.concatenate([qpos[:, coordinates], qvel[:, tree]], axis=1)
+        _, first, which = np.unique(motion, axis=0, return_index=True, return_inverse=True)
+        balancing = np.empty((len(first), len(tree)))
+        for i, row in enumerate(first):
+            mujoco.mj_resetData(model, data)
+            data.qpos[:] = qpos[row]
+            data.qvel[:] = qvel[row]
+            mujoco.mj_forward(model, data)
+            balancing[i] = -data.qfrc_smooth[tree]
+        forces[:, tree] = balancing[which.reshape(-1)]
     return forces
 
 
