@@ -15,6 +15,7 @@ import numpy as np
 from clashsim.core.contact_pairs import GROUND, IMMOVABLE_MASS, STRIKE, default_pair_params
 from clashsim.core.mobility import Mobility
 from clashsim.core.params import Param
+from clashsim.core.scene_model import DELAY
 
 _MUJOCO_FRICTION = 1.0  # of a geom whose author gave none
 _FRICTION = 0.3
@@ -32,6 +33,9 @@ _OFFSET = 0.06
 _OFFSET_STD = 0.015
 _YAW_OFFSET = 0.06
 _YAW_OFFSET_STD = 0.015
+# Time (s) between the parting and the moment at which twists were measured.
+_DELAY = 0.02
+_DELAY_STD = 0.004
 _PLANAR_DIRECTIONS = 3  # of motion in a plane: two of translation and a rotation
 # How far the masses of a body may be from where its shapes and even density put them: offsets of
 # its mass centre, of the struck geom's bounding radius, and logarithms of its moments of inertia.
@@ -48,6 +52,7 @@ def default_params(
     struck: str,
     planar: bool,
     is_round: bool,
+    falls: bool,
 ) -> tuple[Param, ...]:
     """Parameters of any pair.
 
@@ -57,6 +62,7 @@ def default_params(
         struck: Name of the struck geom.
         planar: Whether the bodies move in a plane.
         is_round: Whether the struck body looks the same in any orientation.
+        falls: Whether gravity accelerates the struck body between contacts.
     """
     struck_body, striker = bodies
     radius = float(model.geom(struck).rbound[0])
@@ -79,6 +85,8 @@ def default_params(
         mechanism = struck_body.mechanism
         is_led = mechanism is not None and len(mechanism.qvel) < _PLANAR_DIRECTIONS
         found += _effects(radius, has_offsets=not (is_round or is_led), slides=bool(of_ground))
+    if falls:
+        found.append(Param("delay", DELAY, 0.0, -_DELAY, _DELAY, "s", sd=_DELAY_STD))
     return tuple(found)
 
 
