@@ -16,6 +16,7 @@ import numpy as np
 from clashsim.core.errors import ParamError, SceneError
 from clashsim.core.files import write_atomic
 from clashsim.core.impacts import BODY_COLUMNS
+from clashsim.core.mjcf_assets import scene_assets
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.recorded_joints import with_postures
 from clashsim.core.scene import Scene
@@ -493,5 +494,12 @@ def _write_mjcf(result: CalibrationResult, path: Path, overwrite: bool) -> Edite
             f"--overwrite (the run is in {str(result.folder)!r})"
         )
     edited = result.run.mjcf()
+    try:
+        scene_assets(path, edited.xml)
+    except SceneError as error:
+        raise SceneError(
+            f"the scene would not load from {str(path)!r}: {error} (write it beside those files, "
+            f"or with them by clashsim export {result.folder})"
+        ) from None
     write_atomic(path, edited.xml.encode())
     return edited
