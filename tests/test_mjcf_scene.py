@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import mujoco
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from clashsim.core.motion_scene import MotionScene
 from clashsim.core.params import Param
 from clashsim.core.scene import Scene, scene_params
 from clashsim.data.mjcf import EditedMjcf, write_back
-from clashsim.data.mjcf_scene import write_scene
+from clashsim.data.mjcf_scene import save_mjcf, write_scene
 
 MUG = """<mujoco model="drop">
   <option timestep="0.001" cone="elliptic"/>
@@ -205,3 +207,19 @@ def test_a_parameter_of_a_geom_without_name(tmp_path):
     scene = scene.with_params([Param("f", "geom/mug/2/friction[0]", 0.8, 0.1, 1.0)])
     _, model = written(scene, f=0.4)
     assert model.geom("mug/2").friction[0] == 0.4
+
+
+def test_a_scene_is_saved_only_where_its_files_are(tmp_path: Path) -> None:
+    vertices = "v 0 0 0\nv .02 0 0\nv 0 .02 0\nv 0 0 .02\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+    (tmp_path / "badge.obj").write_text(vertices)
+    badge = '<asset><mesh file="badge.obj"/></asset><worldbody>'
+    text = MUG.replace("<worldbody>", badge, 1)
+    text = text.replace('type="box" size=".01 .01 .01"', 'type="mesh" mesh="badge"')
+    edited, _ = written(loaded(tmp_path, text), friction=0.25)
+    beside, elsewhere = tmp_path / "out.xml", tmp_path / "other" / "out.xml"
+    save_mjcf(beside, edited)
+    assert mujoco.MjModel.from_xml_path(str(beside)).npair == 4
+    elsewhere.parent.mkdir()
+    with pytest.raises(SceneError, match="cannot be loaded"):
+        save_mjcf(elsewhere, edited)
+    assert not elsewhere.exists()

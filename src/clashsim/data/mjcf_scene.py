@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import mujoco
 import numpy as np
 
 from clashsim.core.contact_pairs import name_geoms
 from clashsim.core.errors import SceneError
-from clashsim.core.mjcf_assets import parse_scene
+from clashsim.core.files import write_atomic
+from clashsim.core.mjcf_assets import parse_scene, scene_assets
 from clashsim.core.scene_model import SceneModel
 from clashsim.data.mjcf import EditedMjcf, write_back
 
@@ -43,6 +45,23 @@ def write_scene(scene: SceneModel, theta: np.ndarray | Sequence[float]) -> Edite
     rewritten = scene.with_xml(_rewritten_by_mujoco(scene, reason))
     edited = write_back(rewritten.xml, rewritten, theta)
     return replace(edited, rewritten=reason)
+
+
+def save_mjcf(path: Path, edited: EditedMjcf) -> None:
+    """Write the MJCF of a scene to a file.
+
+    Args:
+        path: The file. Files that the scene names are not written.
+        edited: The scene.
+
+    Raises:
+        SceneError: The scene would not load there, since files that it names are absent.
+    """
+    try:
+        scene_assets(path, edited.xml)
+    except SceneError as error:
+        raise SceneError(f"the scene cannot be loaded from {str(path)!r}: {error}") from None
+    write_atomic(path, edited.xml.encode())
 
 
 def _rewritten_by_mujoco(scene: SceneModel, reason: str) -> str:

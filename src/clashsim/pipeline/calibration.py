@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from clashsim.core.errors import ParamError, SceneError
-from clashsim.core.files import write_atomic
 from clashsim.core.impacts import BODY_COLUMNS
-from clashsim.core.mjcf_assets import scene_assets
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.recorded_joints import with_postures
 from clashsim.core.scene import Scene
@@ -24,6 +22,7 @@ from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.data.checks.findings import check_finding_names
 from clashsim.data.folders import check_output_folder
 from clashsim.data.mjcf import EditedMjcf
+from clashsim.data.mjcf_scene import save_mjcf
 from clashsim.evaluate.data_efficiency import measure_data_efficiency
 from clashsim.evaluate.holdout import HeldOutPredictions, predict_held_out
 from clashsim.evaluate.outliers import find_outliers, outlier_notes
@@ -495,11 +494,9 @@ def _write_mjcf(result: CalibrationResult, path: Path, overwrite: bool) -> Edite
         )
     edited = result.run.mjcf()
     try:
-        scene_assets(path, edited.xml)
+        save_mjcf(path, edited)
     except SceneError as error:
         raise SceneError(
-            f"the scene would not load from {str(path)!r}: {error} (write it beside those files, "
-            f"or with them by clashsim export {result.folder})"
+            f"{error} (clashsim export {result.folder} writes the scene with its files)"
         ) from None
-    write_atomic(path, edited.xml.encode())
     return edited
