@@ -121,6 +121,17 @@ def test_bodies_without_names_too(tmp_path):
     check_pairs(scene, model, 0.25)
 
 
+def test_a_scene_without_any_names(tmp_path):
+    text = (
+        '<mujoco><worldbody><body><freejoint/><geom type="box" size=".05 .05 .05"/></body>'
+        '<body pos="0 0 1"><freejoint/><geom size=".05"/></body></worldbody></mujoco>'
+    )
+    scene = loaded(tmp_path, text, struck="body1/0", striker="body2/0")
+    edited, model = written(scene, friction=0.25)
+    assert not edited.rewritten
+    check_pairs(scene, model, 0.25)
+
+
 def test_an_edited_text_is_compiled_as_it_is(tmp_path, monkeypatch):
     scene = loaded(tmp_path, MUG)
     monkeypatch.setattr("clashsim.data.mjcf.write_geom_names", lambda xml, *_: xml)

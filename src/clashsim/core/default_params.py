@@ -69,7 +69,8 @@ def default_params(
     else:
         found += [_usual_friction(p) if p.name == f"{GROUND}_friction" else p for p in of_ground]
     mass = float(model.body_mass[striker.body])
-    if not striker.fixed and 0 < mass < IMMOVABLE_MASS:
+    has_name = bool(model.body(striker.body).name)  # which the target of a parameter needs
+    if has_name and not striker.fixed and 0 < mass < IMMOVABLE_MASS:
         low, high = mass / _MASS_FACTOR, mass * _MASS_FACTOR
         found.append(
             Param("striker_mass", f"body/{striker.name}/mass", mass, low, high, "kg", "log")
