@@ -15,6 +15,7 @@ import numpy as np
 from clashsim.core.contact_pairs import GROUND, IMMOVABLE_MASS, STRIKE, default_pair_params
 from clashsim.core.mobility import Mobility
 from clashsim.core.params import Param
+from clashsim.core.principal_axes import principal_axes, principal_axis_near
 from clashsim.core.scene_model import DELAY
 
 _MUJOCO_FRICTION = 1.0  # of a geom whose author gave none
@@ -74,7 +75,8 @@ def default_params(
     else:
         found += [_usual_friction(p) if p.name == f"{GROUND}_friction" else p for p in of_ground]
     mass = float(model.body_mass[striker.body])
-    if not striker.fixed and 0 < mass < IMMOVABLE_MASS:
+    has_name = bool(model.body(striker.body).name)  # which the target of a parameter needs
+    if has_name and not striker.fixed and 0 < mass < IMMOVABLE_MASS:
         low, high = mass / _MASS_FACTOR, mass * _MASS_FACTOR
         found.append(
             Param("striker_mass", f"body/{striker.name}/mass", mass, low, high, "kg", "log")
@@ -116,13 +118,11 @@ def _mass_distribution(
                 low, high = nominal - limit, nominal + limit
                 target = f"body/{name}/ipos[{i}]"
                 found.append(Param(f"centre_{axis}", target, nominal, low, high, "m", sd=std))
-        for i, axis in enumerate("xyz"):
+        for axis, i in principal_axis_near(model, body.body).items():
             target = f"body/{name}/inertia[{i}]"
             found.append(_inertia(f"inertia_{axis}", target, float(moments[i])))
     elif body.hinge is not None:
-        axes = np.zeros(9)
-        mujoco.mju_quat2Mat(axes, model.body_iquat[body.body])
-        along = (body.rotation @ axes.reshape(3, 3)).T @ body.hinge
+        along = (body.rotation @ principal_axes(model, body.body)).T @ body.hinge
         found.append(_inertia("inertia", f"body/{name}/inertia[0:3]", float(moments @ along**2)))
     return found
 

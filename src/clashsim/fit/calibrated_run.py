@@ -16,7 +16,8 @@ from clashsim.core.errors import DataError
 from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.core.scene import GROUND, Scene
 from clashsim.core.strike_geometry import check_strikes_can_be_chosen
-from clashsim.data.mjcf import EditedMjcf, write_back
+from clashsim.data.mjcf import EditedMjcf
+from clashsim.data.mjcf_scene import write_scene
 from clashsim.fit.calibrate import Calibration
 from clashsim.fit.interval_samples import estimate_ranges, sample_estimates
 from clashsim.nets.strike_table import StrikeTable
@@ -180,10 +181,14 @@ class CalibratedRun:
         return strike_table(self.hybrid())
 
     def mjcf(self) -> EditedMjcf:
-        """The author's MJCF with the values of `written_params` and no other changes."""
+        """The author's MJCF with the values of `written_params` and no other changes.
+
+        Where the author's text cannot hold them, as that of a URDF, it is the MJCF that MuJoCo
+        makes of it.
+        """
         indices = list(self.written_params)
         written = self.scene.with_params([self.scene.params[i] for i in indices])
-        return write_back(self.scene.xml, written, self.theta[indices])
+        return write_scene(written, self.theta[indices])
 
     def ranges(self) -> dict[str, tuple[float, float]]:
         """Ranges for domain randomisation.

@@ -16,11 +16,11 @@ import numpy as np
 
 from clashsim.core.contact_frame import ContactFrame, frame_at_contact
 from clashsim.core.contact_geometry import Contact
+from clashsim.core.effects import measurement_delay
 from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.params import pair_rows
 from clashsim.core.protocols import ImpactModel, ThetaModel
 from clashsim.core.scene import STRIKE, Scene
-from clashsim.core.scene_model import DELAY
 
 # A network is called with a multiple of this many rows. Matrix products round differently with the
 # number of rows, and the same impact should give the same bits whatever else is in the call.
@@ -66,14 +66,6 @@ def _contact_duration(scene: Scene, theta: np.ndarray) -> np.ndarray:
     # Negative numbers are stiffness and damping, positive ones time constant and damping ratio.
     half_period = np.pi / np.sqrt(np.maximum(-first, _TINY_STIFFNESS))
     return np.where(first < 0, half_period, np.pi * first * second)
-
-
-def _delay(scene: Scene, theta: np.ndarray) -> np.ndarray:
-    """Time (N,), s, from the parting to the measurement that predictions stand for."""
-    for i, param in enumerate(scene.params):
-        if param.target == DELAY:
-            return theta[:, i]
-    return np.zeros(len(theta))
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +129,7 @@ class CollisionModel:
         frame = frame_at_contact(self.scene, before, contact[rows])
         after, std = self._predict_padded(before, frame, theta)
         # The collision takes no time in the simulation, which goes on with gravity from the touch.
-        until_measured = _contact_duration(self.scene, theta) + _delay(self.scene, theta)
+        until_measured = _contact_duration(self.scene, theta) + measurement_delay(self.scene, theta)
         after = after - until_measured[:, None] * self.scene.free_fall
         striker_after = self._striker_after(before, frame, theta)
         if striker_after is not None:
