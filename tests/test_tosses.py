@@ -184,6 +184,22 @@ def test_a_scene_of_recorded_lengths_moves_as_the_true_one():
     assert np.abs(paths[0] - paths[1]).max() < 5e-3
 
 
+def test_the_graph_network_predicts_tosses_that_mujoco_identified():
+    trials, _ = simulated(2, 40, friction=0.4)
+    flights = tuple(fit_flight(t, "box0", CUBE.corners) for t in trials)
+    theta = {
+        param.name: param.nominal for param in toss_methods.make_scene(toss_methods.ALL).params
+    }
+    problem = toss_methods.TossProblem(
+        fit=flights, test=flights, seed=0, quick=False, thetas={"mujoco-shape": theta}
+    )
+    result = toss_methods.METHODS["graph"](problem)
+    assert result.theta == theta
+    assert result.errors.position.shape == result.penetration.mean.shape == (1, 2)
+    assert result.errors.position.max() < 20
+    assert result.errors.soon_rotation.max() < 20
+
+
 def test_held_out_tosses_choose_among_restarts_and_are_not_fitted():
     trials, _ = simulated(4, 40, friction=0.4)
     scene = box_scene(CUBE, box_contact_params()[:1], timestep=DT / SUBSTEPS)

@@ -217,14 +217,14 @@ def _graph(problem: TossProblem) -> TossResult:
     found = problem.thetas.get("mujoco-shape")
     if not found:
         found = METHODS["mujoco-shape"](problem).theta
-    scene = make_scene(_ALL)
+    scene = make_scene(ALL)
     theta = np.array([found[param.name] for param in scene.params])
     return problem.test_in_graph(scene, theta)
 
 
 _CONTACT = box_contact_params()
 _INERTIA = (*_CONTACT, *box_inertia_params(cube_tosses.CUBE))
-_ALL = (*_INERTIA, *box_shape_params(cube_tosses.CUBE))
+ALL = (*_INERTIA, *box_shape_params(cube_tosses.CUBE))
 _SCALE = cube_tosses.RECORDED_LENGTH
 _SCALED_INERTIA = (*_CONTACT, *box_inertia_params(_scaled(cube_tosses.CUBE, _SCALE)))
 METHODS: dict[str, Method] = {
@@ -233,7 +233,7 @@ METHODS: dict[str, Method] = {
     "mujoco-contact": _identified(_CONTACT),
     "mujoco-inertia": _identified(_INERTIA),
     "mujoco-scale": _identified(_SCALED_INERTIA, scale=_SCALE),
-    "mujoco-shape": _identified(_ALL),
+    "mujoco-shape": _identified(ALL),
     "mjx-inertia": _identified_by_gradient(_INERTIA),
     "graph": _graph,
 }
