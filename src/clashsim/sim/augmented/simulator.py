@@ -24,7 +24,7 @@ from clashsim.sim.augmented.step import (
 )
 from clashsim.sim.augmented.targets import ScalarTarget, find_target
 from clashsim.sim.inputs import check_rollout, check_theta, check_vector, nothing_to_step
-from clashsim.sim.mjx.chunked_rollout import ChunkedRollout, Tangents
+from clashsim.sim.mjx.chunked_rollout import ChunkedRollout, Tangents, append_directions
 from clashsim.sim.mjx.model import put_scene
 from clashsim.sim.mjx.refusals import refuse_non_finite_gradients
 from clashsim.sim.mjx.simulator import theta_or_default
@@ -174,10 +174,7 @@ class AugmentedSim:
         field_tangents = self.mjx_scene.field_tangents(at, tuple(free))
         if not self.augmentation:
             # The plain step needs field tangents along all directions: zero along the start's.
-            field_tangents = {
-                name: np.concatenate([values, np.zeros((n, num_start, *values.shape[2:]))], axis=1)
-                for name, values in field_tangents.items()
-            }
+            field_tangents = append_directions(field_tangents, num_start)
         # Directions come as parameters, weights, start: identities begin below those before them.
         weight_tangent = np.zeros((count, len(self.weights)))
         if blocks.weights:
