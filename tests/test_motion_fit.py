@@ -235,6 +235,12 @@ def test_networks_learn_what_parameters_cannot(tmp_path):
     )
 
 
+def test_only_networks_can_be_dissipative(tmp_path):
+    config = FitRunConfig(fit=MotionFitConfig(dissipative=True))
+    with pytest.raises(ParamError, match="method neural"):
+        fit_run("scene.xml", "trials.safetensors", tmp_path / "run", config=config)
+
+
 def test_methods_refuse_what_they_do_not_cover(tmp_path):
     box = recorded(BOX.format(contact=""), tosses(3), seconds=0.2, bodies=["box"])
     scene, path = written(tmp_path, "box", BOX.format(contact=""), box)

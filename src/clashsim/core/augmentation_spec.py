@@ -15,7 +15,10 @@ import numpy as np
 
 from clashsim.core.errors import ParamError, did_you_mean
 
-CombinationMode = Literal["add", "scale", "replace"]
+CombinationMode = Literal["add", "scale", "positive", "replace"]
+# Share of a network's `scale` that a positive scalar has at least before the network changes it: at
+# zero no finite output would change it.
+_LEAST_POSITIVE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,10 @@ class NeuralScalar:
         reads: Inputs: "qpos/JOINT", "qvel/JOINT", "sin/JOINT", "cos/JOINT", "ctrl/ACTUATOR" or
             "speed/BODY".
         mode: How the output y enters the scalar: "add" gives value + y, "scale" gives
-            value * exp(y), which keeps its sign, and "replace" gives y alone.
+            value * exp(y), which keeps its sign, and "replace" gives y alone. "positive" gives
+            scale * softplus(z + y / scale) with the z that leaves the value as it is where y = 0:
+            never negative, and about value + y above `scale`. In the damping of a joint it makes
+            a network that can only take energy from the joint.
         units: Number of hidden units.
         scale: Factor of the network's output: y = scale * network.
         input_scales: Divisors of the inputs, one for each; empty for 1.
@@ -116,6 +122,11 @@ class NeuralScalar:
             return value + output
         if self.mode == "scale":
             return value * xp.exp(output)
+        if self.mode == "positive":
+            before = xp.maximum(value / self.scale, _LEAST_POSITIVE)
+            # The inverse of softplus, and softplus itself, in forms that do not overflow.
+            inverse = before + xp.log(-xp.expm1(-before))
+            return self.scale * xp.logaddexp(0.0, inverse + output / self.scale)
         return output
 
 

@@ -82,7 +82,8 @@ def fit_with_networks(
 
     joint_networks(recorded, 1)  # refuses other joints before the work
     analytic = fit_with_mujoco(recorded, config=config, progress=progress)
-    trained = train_networks(recorded, analytic.fit, NeuralFitConfig(seed=config.seed))
+    settings = NeuralFitConfig(dissipative=config.dissipative, seed=config.seed)
+    trained = train_networks(recorded, analytic.fit, settings)
     model = replace(
         analytic.model,
         method="neural",

@@ -46,6 +46,8 @@ class NeuralFitConfig:
 
     Attributes:
         units: Hidden units of each network.
+        dissipative: Whether networks act on the damping of joints, which they keep positive, so
+            that they only take energy from the joints, instead of adding a torque.
         seconds: Durations of the windows, one after the other.
         windows: Number of windows at most.
         steps: Levenberg-Marquardt steps on each set of windows.
@@ -54,6 +56,7 @@ class NeuralFitConfig:
     """
 
     units: int = 6
+    dissipative: bool = False
     seconds: tuple[float, ...] = (0.1, 0.3)
     windows: int = 48
     steps: int = 12
@@ -84,12 +87,15 @@ class NeuralFit:
         return self.error < _LEAST_GAIN * self.error_without
 
 
-def joint_networks(recorded: RecordedScene, units: int) -> AugmentationSpec:
-    """A network in the torque of each joint.
+def joint_networks(
+    recorded: RecordedScene, units: int, *, dissipative: bool = False
+) -> AugmentationSpec:
+    """A network in the torque of each joint, or in its damping.
 
     Args:
         recorded: The scene and the trials, which tell the speeds of the joints.
         units: Hidden units of each network.
+        dissipative: Whether networks only brake, as in `NeuralFitConfig`.
 
     Returns:
         The neural scalars.
@@ -113,15 +119,21 @@ def joint_networks(recorded: RecordedScene, units: int) -> AugmentationSpec:
     for joint, name in enumerate(names):
         reads, scales = _inputs(model, names if len(names) <= _ALL_JOINTS else [name], speeds)
         inertia = float(model.dof_M0[int(model.jnt_dofadr[joint])])
-        scalars.append(
-            NeuralScalar(
-                f"force/{name}",
-                reads,
-                units=units,
-                scale=_TORQUE_RATE * inertia * speeds[name],
-                input_scales=scales,
-            )
+        scalar = NeuralScalar(
+            f"force/{name}",
+            reads,
+            units=units,
+            scale=_TORQUE_RATE * inertia * speeds[name],
+            input_scales=scales,
         )
+        if dissipative:
+            scalar = replace(
+                scalar,
+                target=f"joint/{name}/damping",
+                mode="positive",
+                scale=_TORQUE_RATE * inertia,
+            )
+        scalars.append(scalar)
     return tuple(scalars)
 
 
@@ -175,7 +187,7 @@ def train_networks(
     Returns:
         The networks.
     """
-    augmentation = joint_networks(recorded, config.units)
+    augmentation = joint_networks(recorded, config.units, dissipative=config.dissipative)
     first = initial_weights(augmentation, seed=config.seed)
     sim = AugmentedSim(recorded.scene, augmentation, theta=fit.theta, weights=first)
     judged, trained = _judging_and_training(len(recorded.motion.trials), config.seed)

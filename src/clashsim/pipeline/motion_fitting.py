@@ -195,6 +195,8 @@ def check_fit_config(config: FitRunConfig) -> None:
     for method in (config.method, *config.compare):
         if method not in METHODS:
             raise ParamError(f"there is no method {method!r}; {did_you_mean(method, METHODS)}")
+    if config.fit.dissipative and "neural" not in (config.method, *config.compare):
+        raise ParamError("dissipative networks are those of the method neural: use --method neural")
     if not 0 <= config.hold_out < 1:
         raise ParamError(
             f"the share to hold out must be at least 0 and below 1, got {config.hold_out}"
@@ -332,4 +334,5 @@ def _saved_options(
     """Content of config.json: the options of a run."""
     names: Sequence[str] = ("method", "compare", "params", "bodies", "hold_out", "seed", "duration")
     options = {name: getattr(config, name) for name in names}
+    options["dissipative"] = config.fit.dissipative
     return {"scene": scene, "trials": str(recording), "out": str(out)} | options

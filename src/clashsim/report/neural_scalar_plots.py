@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Axis labels of a network's output, by the mode in which it changes its target.
-_OUTPUT_LABELS = {"add": "added to {}", "scale": "factor on {}", "replace": "in place of {}"}
+_OUTPUT_LABELS = {
+    "add": "added to {}",
+    "scale": "factor on {}",
+    "positive": "added to {}, before softplus",
+    "replace": "in place of {}",
+}
 _QUANTILES = (0.1, 0.5, 0.9)
 
 

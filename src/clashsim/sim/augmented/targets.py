@@ -6,10 +6,12 @@ import re
 from dataclasses import dataclass
 
 import mujoco
+import numpy as np
 
 from clashsim.core.augmentation_spec import NeuralScalar
 from clashsim.core.errors import ParamError, did_you_mean
 from clashsim.core.params import Slot, locate_param
+from clashsim.core.scene_model import model_field
 
 MOTIONS = ("force", "acceleration", "state")
 _PARAMETER_OWNERS = ("geom", "body", "pair", "joint", "actuator", "option")
@@ -69,6 +71,11 @@ def find_target(model: mujoco.MjModel, scalar: NeuralScalar) -> ScalarTarget:
     target = scalar.target
     kind = target.partition("/")[0]
     if kind in MOTIONS:
+        if scalar.mode == "positive":
+            raise ParamError(
+                f"{target!r} has either sign, so mode 'positive' cannot act on it: for a network "
+                "that only brakes a joint, act on joint/JOINT/damping"
+            )
         dof, qpos = _find_dof(model, target)
         if kind == "state" and qpos < 0:
             raise ParamError(
@@ -92,7 +99,18 @@ def find_target(model: mujoco.MjModel, scalar: NeuralScalar) -> ScalarTarget:
             f"a neural scalar cannot act on {target!r}, which MJX fixes when it compiles: "
             f"act on force/{target.split('/')[1]}"
         )
+    if scalar.mode == "positive" and (_entries(model, slot) < 0).any():
+        raise ParamError(
+            f"{target!r} is negative in the scene, so mode 'positive' cannot act on it: use 'scale'"
+        )
     return ScalarTarget("parameter", slot, -1, -1, reads)
+
+
+def _entries(model: mujoco.MjModel, slot: Slot) -> np.ndarray:
+    """The author's values of a parameter."""
+    values = model_field(model, slot.field)
+    rows = values[list(slot.rows)] if slot.rows else values
+    return rows[..., list(slot.columns)] if slot.columns else rows
 
 
 def _find_read(model: mujoco.MjModel, name: str) -> StateRead:
