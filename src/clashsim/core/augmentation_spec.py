@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from clashsim.core.errors import ParamError, did_you_mean
+from clashsim.core.friction_formula import FormulaScalar
 
 CombinationMode = Literal["add", "scale", "positive", "replace"]
 # Share of a network's `scale` that a positive scalar has at least before the network changes it: at
@@ -86,6 +87,11 @@ class NeuralScalar:
         output_layer = np.zeros(self.units + 1)
         return np.concatenate([input_weights, biases, output_layer])
 
+    def silenced(self, weights: np.ndarray) -> np.ndarray:
+        """The weights (count,) with a last layer of zeros, so that the network outputs zero."""
+        output_layer = self.units + 1
+        return np.concatenate([weights[:-output_layer], np.zeros(output_layer)])
+
     def output(self, weights: Any, values: Any, xp: Any = np) -> Any:
         """Evaluate the network.
 
@@ -130,7 +136,8 @@ class NeuralScalar:
         return output
 
 
-AugmentationSpec = tuple[NeuralScalar, ...]
+AugmentingScalar = NeuralScalar | FormulaScalar
+AugmentationSpec = tuple[AugmentingScalar, ...]
 
 
 def initial_weights(augmentation: AugmentationSpec, *, seed: int = 0) -> np.ndarray:
@@ -158,7 +165,7 @@ def weight_slices(augmentation: AugmentationSpec) -> tuple[slice, ...]:
 def silence_networks(
     augmentation: AugmentationSpec, weights: np.ndarray, which: Sequence[int]
 ) -> np.ndarray:
-    """Set the last layers of some networks to zero, so that these networks output zero.
+    """Change the weights of some networks so that these networks output zero.
 
     Args:
         augmentation: The spec.
@@ -171,6 +178,5 @@ def silence_networks(
     silenced = np.array(weights, float)
     slices = weight_slices(augmentation)
     for i in which:
-        output_layer = augmentation[i].units + 1
-        silenced[slices[i]][-output_layer:] = 0
+        silenced[slices[i]] = augmentation[i].silenced(silenced[slices[i]])
     return silenced

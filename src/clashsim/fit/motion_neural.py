@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 import mujoco
 import numpy as np
 
-from clashsim.core.augmentation_spec import AugmentationSpec, NeuralScalar, initial_weights
+from clashsim.core.augmentation_spec import NeuralScalar, initial_weights
 from clashsim.core.errors import SceneError
 from clashsim.core.motion_scene import MotionScene
+from clashsim.fit.learned_friction import LearnedFriction, suggest_friction
 from clashsim.fit.motion_fit import MotionFit
 from clashsim.fit.motion_problem import Segment, guess_start
 from clashsim.fit.motion_segments import segments_of
@@ -74,12 +75,14 @@ class NeuralFit:
         error_without: Geometric mean of the errors without networks, in units of the noise, on
             trials that were not trained on.
         error: The same with networks.
+        friction: Formulas that describe the friction which kept networks learned.
     """
 
-    augmentation: AugmentationSpec
+    augmentation: tuple[NeuralScalar, ...]
     weights: np.ndarray
     error_without: float
     error: float
+    friction: tuple[LearnedFriction, ...] = ()
 
     @property
     def kept(self) -> bool:
@@ -89,7 +92,7 @@ class NeuralFit:
 
 def joint_networks(
     recorded: RecordedScene, units: int, *, dissipative: bool = False
-) -> AugmentationSpec:
+) -> tuple[NeuralScalar, ...]:
     """A network in the torque of each joint, or in its damping.
 
     Args:
@@ -214,7 +217,13 @@ def train_networks(
     without = _error(sim.with_weights(first), to_judge)
     error = _error(sim, to_judge)
     result = NeuralFit(augmentation, np.array(sim.weights), without, error)
-    return result if result.kept else replace(result, weights=first)
+    if not result.kept:
+        return replace(result, weights=first)
+    visited = []
+    for one in (windows, to_judge):
+        states = rollout_uncontrolled(sim, one.start, steps=one.observed.shape[1] - 1)
+        visited.append(states.reshape(-1, states.shape[-1]))
+    return replace(result, friction=suggest_friction(sim, np.concatenate(visited)))
 
 
 def _judging_and_training(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -165,6 +165,7 @@ def fit_run(
             penetration=metrics.get("penetration", {}),
             params=main.model.scene.params,
             estimates=main.model.estimates,
+            friction=metrics.get("friction", ()),
             notes=notes,
             facts={
                 "trials": f"{len(fitted_rows)} fitted, {len(held_rows)} held out",
@@ -288,6 +289,9 @@ def _metrics(
     }
     depths = {name: penetration(to_test, p) for name, p in predictions.items()}
     depths["recording"] = penetration(to_test, predictions[main], of_recording=True)
+    friction = [one.figures() for result in results.values() for one in result.friction]
+    if friction:
+        metrics["friction"] = friction
     found = {name: dict(depth) for name, depth in depths.items() if depth is not None}
     return metrics | ({"penetration": found} if found else {})
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import mujoco
 
-from clashsim.core.augmentation_spec import AugmentationSpec, NeuralScalar, weight_slices
+from clashsim.core.augmentation_spec import AugmentationSpec, AugmentingScalar, weight_slices
 from clashsim.core.errors import ParamError
 from clashsim.core.scene import model_field
 from clashsim.sim.augmented.targets import ScalarTarget, StateRead
@@ -193,6 +193,18 @@ def make_step_function(step: AugmentedStep) -> StepFunction:
     return step_state
 
 
+def make_output_function(step: AugmentedStep, model: mujoco.MjModel) -> Callable[..., Any]:
+    """The compiled function (fields, weights, states (n, s), control (n, nu)) -> outputs (n, m)."""
+    jax, _ = import_mjx()
+    nq, nv = model.nq, model.nv
+
+    def outputs(fields: Any, weights: Any, state: Any, control: Any) -> Any:
+        parts = {"qpos": state[:nq], "qvel": state[nq : nq + nv], "act": state[nq + nv :]}
+        return step.evaluate(weights, step.read(fields, parts, control))
+
+    return jax.jit(jax.vmap(outputs, (None, None, 0, 0)))
+
+
 def split_weights(fields: Any) -> tuple[Any, Any]:
     """The fields of the model, and the weights."""
     of_model = {name: values for name, values in fields.items() if name != WEIGHTS}
@@ -261,7 +273,7 @@ def _read_value(data: Any, read: StateRead, mjx_scene: MjxScene) -> Any:
 
 
 def _change_parameter(
-    mjx_scene: MjxScene, model: Any, scalar: NeuralScalar, *, target: ScalarTarget, output: Any
+    mjx_scene: MjxScene, model: Any, scalar: AugmentingScalar, *, target: ScalarTarget, output: Any
 ) -> Any:
     """The model with one parameter changed by a neural scalar.
 

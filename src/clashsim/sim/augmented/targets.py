@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
-from clashsim.core.augmentation_spec import NeuralScalar
+from clashsim.core.augmentation_spec import AugmentingScalar
 from clashsim.core.errors import ParamError, did_you_mean
 from clashsim.core.params import Slot, locate_param
 from clashsim.core.scene_model import model_field
@@ -61,7 +61,7 @@ class ScalarTarget:
     reads: tuple[StateRead, ...]
 
 
-def find_target(model: mujoco.MjModel, scalar: NeuralScalar) -> ScalarTarget:
+def find_target(model: mujoco.MjModel, scalar: AugmentingScalar) -> ScalarTarget:
     """Find the target and the reads that a neural scalar names.
 
     Raises:
