@@ -33,8 +33,9 @@ class NeuralScalar:
     Attributes:
         target: The scalar: a parameter ("joint/elbow/damping", "pair/strike/friction[0:2]"),
             "force/JOINT", "acceleration/JOINT" or "state/JOINT".
-        reads: Inputs: "qpos/JOINT", "qvel/JOINT", "sin/JOINT", "cos/JOINT", "ctrl/ACTUATOR" or
-            "speed/BODY".
+        reads: Inputs: "qpos/JOINT", "qvel/JOINT", "sin/JOINT", "cos/JOINT", "logspeed/JOINT"
+            (logarithm of the speed, in which the damping of dry friction is a straight line),
+            "ctrl/ACTUATOR" or "speed/BODY".
         mode: How the output y enters the scalar: "add" gives value + y, "scale" gives
             value * exp(y), which keeps its sign, and "replace" gives y alone. "positive" gives
             scale * softplus(z + y / scale) with the z that leaves the value as it is where y = 0:

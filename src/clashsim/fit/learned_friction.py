@@ -40,6 +40,11 @@ class LearnedFriction:
         """The formula with most evidence of those that MJCF can express."""
         return next(fit for fit in self.fits if fit.in_mjcf)
 
+    @property
+    def without_load(self) -> FormulaFit:
+        """The formula with most evidence of those that only depend on the speed."""
+        return next(fit for fit in self.fits if "load" not in fit.formula.terms)
+
     def figures(self) -> dict[str, Any]:
         """Content of metrics.json on this joint."""
         best = self.best

@@ -34,6 +34,7 @@ _SCALAR = (int(mujoco.mjtJoint.mjJNT_HINGE), _SLIDE)
 _ALL_JOINTS = 3  # up to so many joints, each network reads all of them
 _LEAST_SPEED = 0.1  # rad/s or m/s
 _TORQUE_RATE = 2.0  # 1/s: an output of 1 changes a joint's usual speed at this rate
+_LOG_SPEED_SCALE = 1.0
 _LEAST_NOISE = 1e-3  # rad or m
 # Share of the error without networks below which they are kept: small gains on a few trials were
 # losses on others.
@@ -133,6 +134,8 @@ def joint_networks(
             scalar = replace(
                 scalar,
                 target=f"joint/{name}/damping",
+                reads=(*reads, f"logspeed/{name}"),
+                input_scales=(*scales, _LOG_SPEED_SCALE),
                 mode="positive",
                 scale=_TORQUE_RATE * inertia,
             )

@@ -23,6 +23,7 @@ from clashsim.sim.mjx.step import DataFunction, make_forward, make_step
 
 WEIGHTS = "weights"  # name under which the networks' weights are among the fields of a model
 _TINY_SQUARE = 1e-12  # m^2/s^2: under the root of a speed, whose gradient at rest is not finite
+LEAST_SPEED = 1e-2  # rad/s or m/s, under the logarithm of a joint's speed
 # The classical Runge-Kutta method: weight of each stage, and the fraction of the step after which
 # the next stage is evaluated.
 _RUNGE_KUTTA = ((1, 0.5), (2, 0.5), (2, 1.0), (1, 0.0))
@@ -262,6 +263,8 @@ def _read_value(data: Any, read: StateRead, mjx_scene: MjxScene) -> Any:
         return jnp.sqrt((velocity**2).sum() + _TINY_SQUARE)
     if read.kind == "qvel":
         return data.qvel[read.index]
+    if read.kind == "logspeed":
+        return 0.5 * jnp.log(data.qvel[read.index] ** 2 + LEAST_SPEED**2)
     if read.kind == "ctrl":
         return data.ctrl[read.index]
     position = data.qpos[read.index]

@@ -15,7 +15,8 @@ from clashsim.core.scene_model import model_field
 
 MOTIONS = ("force", "acceleration", "state")
 _PARAMETER_OWNERS = ("geom", "body", "pair", "joint", "actuator", "option")
-_JOINT_READS = ("qpos", "qvel", "sin", "cos")
+_VELOCITY_READS = ("qvel", "logspeed")
+_JOINT_READS = ("qpos", *_VELOCITY_READS, "sin", "cos")
 _READS = (*_JOINT_READS, "ctrl", "speed")
 _NAMED = re.compile(r"^(?P<kind>\w+)/(?P<name>.+?)(?:\[(?P<index>\d+)\])?$")
 # Fields from which MuJoCo derives constants, which would have to be computed anew in every step.
@@ -34,7 +35,7 @@ class StateRead:
     """A quantity of the state.
 
     Attributes:
-        kind: qpos, qvel, sin, cos, ctrl or speed.
+        kind: qpos, qvel, logspeed, sin, cos, ctrl or speed.
         index: In qpos, qvel, ctrl or the list of bodies.
     """
 
@@ -124,7 +125,7 @@ def _find_read(model: mujoco.MjModel, name: str) -> StateRead:
     kind = match["kind"]
     if kind in _JOINT_READS:
         dof, qpos = _find_dof(model, name)
-        if kind == "qvel":
+        if kind in _VELOCITY_READS:
             return StateRead(kind, dof)
         if qpos < 0:
             raise ParamError(
