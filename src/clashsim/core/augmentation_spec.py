@@ -31,11 +31,12 @@ class NeuralScalar:
     a change of state zero.
 
     Attributes:
-        target: The scalar: a parameter ("joint/elbow/damping", "pair/strike/friction[0:2]"),
-            "force/JOINT", "acceleration/JOINT" or "state/JOINT".
+        target: The scalar: a parameter ("joint/elbow/damping", "pair/strike/friction[0:2]",
+            "body/arm/mass"), "force/JOINT", "acceleration/JOINT" or "state/JOINT".
         reads: Inputs: "qpos/JOINT", "qvel/JOINT", "sin/JOINT", "cos/JOINT", "logspeed/JOINT"
             (logarithm of the speed, in which the damping of dry friction is a straight line),
-            "ctrl/ACTUATOR" or "speed/BODY".
+            "ctrl/ACTUATOR", "speed/BODY", or of a contact pair "gap/PAIR" (m, negative inside),
+            "slip_speed/PAIR" (m/s) and "normal_force/PAIR" (N, as without networks).
         mode: How the output y enters the scalar: "add" gives value + y, "scale" gives
             value * exp(y), which keeps its sign, and "replace" gives y alone. "positive" gives
             scale * softplus(z + y / scale) with the z that leaves the value as it is where y = 0:

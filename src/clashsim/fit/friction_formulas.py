@@ -76,8 +76,8 @@ def fit_formulas(
         speed: Speeds of the joint, rad/s, (n,).
         torque: Torques, N m, (n,).
         load: Forces in the joint's bearing, N, (n,); without them none depends on the load.
-        count: How many of the torques are independent; n by default. For the outputs of a network
-            at most the number of its weights.
+        count: How many of the torques are independent; n by default. The outputs of a small
+            network are fewer independent numbers than states in which it is evaluated.
 
     Returns:
         The fits, the one with most evidence first.

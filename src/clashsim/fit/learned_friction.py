@@ -8,6 +8,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from clashsim.core.augmentation_spec import AugmentingScalar, NeuralScalar
 from clashsim.core.scene_model import model_field
 from clashsim.fit.friction_formulas import FormulaFit, fit_formulas
 from clashsim.sim.augmented.simulator import AugmentedSim
@@ -102,10 +103,19 @@ def suggest_friction(sim: AugmentedSim, states: np.ndarray) -> tuple[LearnedFric
             rows[:, model.nq + dof],
             torque,
             loads[:, joint],
-            count=sim.augmentation[i].count,
+            count=_independent(sim.augmentation[i]),
         )
         found.append(LearnedFriction(model.joint(joint).name, fits))
     return tuple(found)
+
+
+def _independent(scalar: AugmentingScalar) -> int:
+    """How many independent torques a network's outputs over the speed count as.
+
+    Each unit has a steepness and a height along the speed; weights of other inputs say nothing
+    about it.
+    """
+    return 2 * scalar.units + 1 if isinstance(scalar, NeuralScalar) else scalar.count
 
 
 def _joint_dof(model: mujoco.MjModel, target: ScalarTarget) -> int | None:

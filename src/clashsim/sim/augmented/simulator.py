@@ -16,6 +16,7 @@ import numpy as np
 from clashsim.core.augmentation_spec import AugmentingScalar, initial_weights
 from clashsim.core.errors import ParamError
 from clashsim.core.scene_model import SceneModel
+from clashsim.sim.augmented.contact_reads import refuse_unlisted_contacts
 from clashsim.sim.augmented.jacobian import make_jvp_step
 from clashsim.sim.augmented.step import (
     WEIGHTS,
@@ -86,6 +87,7 @@ class AugmentedSim:
         self.model = self.mjx_scene.mujoco_model
         self._refuse_rk4(targets)
         refuse_fixed_parameters(self.mjx_scene, self.augmentation, targets)
+        refuse_unlisted_contacts(self.mjx_scene, targets)
         if weights is None:
             weights = initial_weights(self.augmentation)
         self.weights = self._checked_weights(weights)

@@ -16,7 +16,9 @@ import mujoco
 from clashsim.core.augmentation_spec import AugmentationSpec, AugmentingScalar, weight_slices
 from clashsim.core.errors import ParamError
 from clashsim.core.scene import model_field
-from clashsim.sim.augmented.targets import ScalarTarget, StateRead
+from clashsim.sim.augmented.contact_reads import make_contact_stage, read_contact
+from clashsim.sim.augmented.masses import change_mass, derive_weights
+from clashsim.sim.augmented.targets import CONTACT_READS, ScalarTarget, StateRead
 from clashsim.sim.mjx.chunked_rollout import StepFunction
 from clashsim.sim.mjx.model import MjxScene, array_of, import_mjx
 from clashsim.sim.mjx.step import DataFunction, make_forward, make_step
@@ -79,11 +81,14 @@ def make_augmented_step(
     gives_rates = bool(augmentation) and integrator == int(mujoco.mjtIntegrator.mjINT_RK4)
     reads_speed = any(read.kind == "speed" for target in targets for read in target.reads)
 
+    contact_stage = make_contact_stage(mjx_scene, targets, differentiate=differentiate)
+
     def indices(kind: str) -> list[int]:
         """The networks that act on targets of a kind."""
         return [i for i, target in enumerate(targets) if target.kind == kind]
 
     of_parameters = indices("parameter")
+    of_masses = indices("mass")
     of_forces = indices("force")
     of_accelerations = indices("acceleration")
     of_states = indices("state")
@@ -91,6 +96,8 @@ def make_augmented_step(
     def read(fields: Any, state: Any, control: Any) -> list[Any]:
         model = mjx_scene.at(fields)
         data = empty.replace(**state, ctrl=control)
+        if contact_stage is not None:
+            data = contact_stage(model, data)
         if reads_speed:
             data = mjx.com_vel(model, mjx.com_pos(model, mjx.kinematics(model, data)))
         values = []
@@ -159,6 +166,12 @@ def make_augmented_step(
             model = _change_parameter(
                 mjx_scene, model, augmentation[i], target=targets[i], output=outputs[i]
             )
+        for i in of_masses:
+            body = _mass_body(targets[i])
+            mass = augmentation[i].combine(model.body_mass[body], outputs[i], jnp)
+            model = change_mass(mjx_scene, model, body, mass)
+        if of_masses and empty._impl.efc_J.size:
+            model = derive_weights(mjx_scene, model)
         forces = change_forces(outputs)
         if gives_rates:
             forward = make_forward(mjx_scene, differentiate=differentiate, change_forces=forces)
@@ -248,10 +261,18 @@ def refuse_fixed_parameters(
             )
 
 
+def _mass_body(target: ScalarTarget) -> int:
+    """Index of the body whose mass is changed."""
+    assert target.slot is not None
+    return target.slot.rows[0]
+
+
 def _read_value(data: Any, read: StateRead, mjx_scene: MjxScene) -> Any:
     """The value of a quantity of the state."""
     jax, _ = import_mjx()
     jnp = jax.numpy
+    if read.kind in CONTACT_READS:
+        return read_contact(data, read, mjx_scene)
     if read.kind == "speed":
         # Speed of the body's origin; cvel is a velocity at the centre of mass of the body's tree.
         body = read.index
