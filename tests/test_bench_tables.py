@@ -136,7 +136,7 @@ ROWS = {
     ],
     "real-pendulum": [
         _row(
-            {"method": "neural-without-upper"},
+            {"method": "neural-without-upper", "ratio_range": "21.880 to 21.880"},
             "error_mm mean_mm low_mm high_mm within_mm until_5mm ratio",
             "frame windows seeds",
         )
