@@ -13,7 +13,7 @@ from clashsim.core.effects import RIGID_STIFFNESS, TANGENTIAL_SPRING
 from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.core.params import Param, from_unit, to_unit
 from clashsim.core.scene import Scene
-from clashsim.core.scene_model import DELAY, SceneModel
+from clashsim.core.scene_model import SceneModel
 
 # Prior standard deviations on the unit scale [-1, 1] of a parameter.
 _DEFAULT_STD = 0.5  # the range reaches two standard deviations either side
@@ -82,8 +82,7 @@ def contact_prior(scene: Scene, known: Mapping[str, np.ndarray]) -> ThetaPrior:
     prior = theta_prior(scene, known)
     mean, std = prior.mean.clone(), prior.std.clone()
     for i, param in enumerate(scene.params):
-        # When twists were measured says nothing of the scene, so it stays open as well.
-        if param.target.startswith("pair/") or param.target == DELAY or param.name in known:
+        if param.target.startswith("pair/") or param.name in known:
             continue
         std[i] = FIXED_STD
         if param.target == TANGENTIAL_SPRING and param.high >= RIGID_STIFFNESS:
