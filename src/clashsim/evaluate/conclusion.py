@@ -51,9 +51,8 @@ def conclusion(metrics: Mapping[str, Any]) -> str | None:
 
 def _causes(metrics: Mapping[str, Any]) -> str:
     """A clause on likely causes of errors, and on what to do about them."""
-    if "segmented" not in metrics:
-        return _CAUSES
-    return f"{_CAUSES}; {FIT_INSTEAD}"
+    causes = metrics["time_step"]["cause"] if "time_step" in metrics else _CAUSES
+    return f"{causes}; {FIT_INSTEAD}" if "segmented" in metrics else causes
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[float, float]:
