@@ -13,6 +13,7 @@ _CAUSES = (
     "likely causes are poses of another frame than the body's, a wrong mass or shape, "
     "or something that changed between impacts and was not recorded"
 )
+_MAX_WARNINGS = 2  # that a conclusion repeats
 # Where the impacts were found in trials, which may show more than can be fitted one by one.
 FIT_INSTEAD = "clashsim fit takes whole trajectories instead, and any number of contacts in each"
 
@@ -51,7 +52,12 @@ def conclusion(metrics: Mapping[str, Any]) -> str | None:
 
 def _causes(metrics: Mapping[str, Any]) -> str:
     """A clause on likely causes of errors, and on what to do about them."""
-    causes = metrics["time_step"]["cause"] if "time_step" in metrics else _CAUSES
+    causes = _CAUSES
+    if metrics.get("warned"):  # numbers that mean something else spoil all that follows from them
+        warned = "; ".join(metrics["warned"][:_MAX_WARNINGS])
+        causes = f"the likely cause is what was warned about: {warned}"
+    elif "time_step" in metrics:
+        causes = metrics["time_step"]["cause"]
     return f"{causes}; {FIT_INSTEAD}" if "segmented" in metrics else causes
 
 

@@ -88,6 +88,7 @@ class Metrics(TypedDict, total=False):
     outliers: list[OutlierNote]
     segmented: list[str]
     left_out: list[str]
+    warned: list[str]
     time_step: TimeStepNote
     slide: Sentence
 

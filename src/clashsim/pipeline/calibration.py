@@ -219,7 +219,9 @@ def fit_recorded(
     if config.ground_friction is not None:
         _check_ground_friction(compiled, recorded, config.ground_friction)
     compiled = with_postures(compiled, recorded.impacts)
-    check_conventions(recorded, compiled, accept=config.accept, name=name, notify=notify)
+    warned = check_conventions(recorded, compiled, accept=config.accept, name=name, notify=notify)
+    if warned:
+        recorded = replace(recorded, notes={**recorded.notes, "warned": warned})
     data = split_impacts(
         recorded,
         compiled,

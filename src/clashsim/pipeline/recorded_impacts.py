@@ -22,13 +22,14 @@ from clashsim.core.impacts import (
 from clashsim.core.recorded_joints import joint_columns, with_motion_from_joints
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
-from clashsim.data.checks.findings import raise_if_serious
+from clashsim.data.checks.findings import CONVENTION_NAMES, raise_if_serious
 from clashsim.data.checks.impact_conventions import check_impacts
 from clashsim.data.impact_files import read_impacts
 from clashsim.data.segmentation.result import MeasuredImpact, Segmentation
 from clashsim.evaluate.conclusion import FIT_INSTEAD
 from clashsim.pipeline.calibration_data import CalibrationData, SegmentedTrials
 from clashsim.pipeline.pair_recordings import impacts_of_pair, rows_of_pair
+from clashsim.pipeline.quaternion_order import check_quaternion_order
 from clashsim.pipeline.recordings import (
     find_impacts,
     friction_of_ground,
@@ -174,10 +175,11 @@ def check_conventions(
     accept: Sequence[str],
     name: str,
     notify: Callable[[str], object],
-) -> None:
-    """Refuse a table of impacts whose numbers probably mean something else.
+) -> list[str]:
+    """Refuse impacts whose numbers probably mean something else.
 
-    Logs are checked when they are imported, so nothing is done for impacts found in trials.
+    Logs are checked when they are imported, except for what only the scene shows: the order of the
+    quaternions of a tumbling body.
 
     Args:
         recorded: The impacts.
@@ -186,12 +188,18 @@ def check_conventions(
         name: Name of the table, for messages.
         notify: Called with a sentence on what may be wrong.
 
+    Returns:
+        What was warned about, here or at the import, for a conclusion that has to name causes.
+
     Raises:
         DataError: Mechanics contradicts the impacts, but not if they mean something else.
     """
-    if recorded.trials is not None:
-        return
-    findings = check_impacts(scene, recorded.impacts)
+    if recorded.trials is None:
+        findings = check_impacts(scene, recorded.impacts)
+        warned = []
+    else:
+        findings = check_quaternion_order(scene, recorded.trials, recorded.impacts)
+        warned = [note for note in recorded.trials.notes if _names_convention(note)]
     raise_if_serious(
         findings,
         accept,
@@ -201,6 +209,13 @@ def check_conventions(
     for found in findings:
         if found.severity == "warn":
             notify(f"check the impacts in {name!r}: {found}")
+            warned.append(f"{found.name}: {found.message}")
+    return warned
+
+
+def _names_convention(note: str) -> bool:
+    """Whether a note of an import is on what numbers mean, and not on single frames."""
+    return note.replace(":", ",").split(",")[0] in CONVENTION_NAMES
 
 
 def split_impacts(
