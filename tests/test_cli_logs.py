@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from clashsim import cli, lab
+from clashsim.core.errors import DataError
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.impact_files import read_impacts, write_impacts
@@ -26,8 +27,9 @@ from clashsim.data.trial_files import read_trials, write_trials
 from clashsim.fit.distil import DistillationConfig
 from clashsim.fit.run_folder import load
 from clashsim.fit.sample import sample
-from clashsim.pipeline.recordings import holds_trials
+from clashsim.pipeline.recordings import BodyNames, find_impacts, holds_trials
 from clashsim.slides.law import SlideModel
+from log_writers import T, motion, write_motive
 
 pytestmark = pytest.mark.usefixtures("quick_report")
 
@@ -106,6 +108,27 @@ def test_a_guessed_mapping_is_printed_written_and_used(capsys):
     assert cli.main(["import", logs, "--guess", "-o", "b.safetensors"]) == 0
     assert Path("a.safetensors").read_bytes() == Path("b.safetensors").read_bytes()
     assert "the mapping was guessed" in capsys.readouterr().out
+
+
+def test_a_guess_of_files_that_describe_themselves_lists_their_bodies(capsys):
+    poses = motion()
+    Path("takes").mkdir()
+    write_motive(Path("takes/one.csv"), T, poses)
+    write_motive(Path("takes/two.csv"), T, {"box": poses["box"]})
+    assert cli.main(["import", "takes", "--guess", "-o", "lab.toml"]) == 0
+    assert "orientation" not in capsys.readouterr().out
+    text = Path("lab.toml").read_text()
+    assert 'name = "box"\nsource = "box"' in text
+    assert "tool" not in text  # of which the other file knows nothing
+    Path("lab.toml").write_text(text.replace('name = "box"', 'name = "brick"'))
+    renamed = ["import", "takes", "--mapping", "lab.toml", "-o", "trials.safetensors"]
+    assert cli.main(renamed) == 0
+    trials = read_trials("trials.safetensors")
+    assert trials.bodies == ("brick",)
+    with pytest.raises(DataError, match=r'has name = "block" .*--guess -o lab\.toml'):
+        find_impacts(trials, Scene.load("semi_cylinder"))
+    with pytest.raises(DataError, match=r"no body 'blok' .* did you mean brick\?$"):
+        find_impacts(trials, None, BodyNames(struck="blok"))
 
 
 def test_findings_that_stop_are_shown_and_can_be_accepted(capsys):

@@ -36,6 +36,22 @@ def test_the_conclusion_can_be_acted_on(own, identified, nominal, words, reliabl
     assert is_reliable(found) == reliable
 
 
+def test_a_bad_conclusion_on_trials_names_the_fit_of_whole_trajectories():
+    found = {**metrics(0.4, 0.3), "segmented": ["20 impacts in 20 trials"]}
+    assert "clashsim fit takes whole trajectories" in conclusion(found)
+    assert "clashsim fit" not in conclusion(metrics(0.4, 0.3))
+    assert "clashsim fit" not in conclusion({**found, **metrics(0.9, 0.6)})
+
+
+def test_a_bad_conclusion_repeats_what_was_warned_about():
+    found = {**metrics(0.1, 0.1), "warned": ["quaternion_order: check order"]}
+    found["time_step"] = {"cause": "the step"}
+    sentence = conclusion(found)
+    assert "cause is what was warned about: quaternion_order: check order" in sentence
+    assert "the step" not in sentence
+    assert "warned" not in conclusion({**found, **metrics(0.9, 0.6)})
+
+
 def test_without_judged_impacts_there_is_none():
     assert conclusion({"impacts": 3, "held_out": 0}) is None
     assert is_reliable({"impacts": 3, "held_out": 0})

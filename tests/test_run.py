@@ -14,7 +14,7 @@ import torch
 
 import clashsim
 from clashsim import lab
-from clashsim.core.errors import ClashError, ParamError, RunError
+from clashsim.core.errors import ClashError, DataError, ParamError, RunError
 from clashsim.core.estimates import Estimate, EstimateStatus
 from clashsim.core.scene import Scene
 from clashsim.data.folders import read_folder, write_folder
@@ -32,6 +32,7 @@ from clashsim.fit.distil import DistillationConfig, distil
 from clashsim.fit.run_folder import read_notes, save_run
 from clashsim.fit.sample import sample
 from clashsim.fit.slides_from_trials import fit_slides_of_impacts
+from clashsim.pipeline.recorded_impacts import single_contacts
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.slides.identify import SlideFit
 
@@ -299,3 +300,30 @@ def test_slides_that_are_too_few_or_none_are_said(found):
     assert figures["held_out"] == 1
     assert figures["position_m"] < 0.01
     assert "ground_friction is taken from it" in figures["words"]
+
+
+def test_several_contacts_in_quick_succession_are_left_out_and_named(found):
+    scene = Scene.load("semi_cylinder")
+    trials = lab.recorded()
+    said = []
+
+    def usable(impacts):
+        segmentation = replace(found, found=tuple(impacts))
+        return single_contacts(
+            segmentation, scene, (), trials, notify=said.append, summary=["8 impacts"]
+        )
+
+    assert len(usable(found.found).impacts) == 8
+    assert not said
+    marked = [replace(f, one_contact=i not in (2, 5)) for i, f in enumerate(found.found)]
+    recorded = usable(marked)
+    assert len(recorded.impacts) == len(recorded.found) == 6
+    assert said[0] == recorded.notes["left_out"][0]
+    assert said[0].startswith("left out: 2 of 8 impacts, which are several contacts in quick")
+    for row in (2, 5):
+        impact = found.found[row]
+        assert f"trial {impact.trial} at {impact.time:.3f} s" in said[0]
+    assert "only 6 impacts are left: clashsim fit" in said[1]
+    assert recorded.notes["num_left_out"] == 2
+    with pytest.raises(DataError, match=r"no impact is left to fit.*clashsim fit takes whole"):
+        usable(replace(f, one_contact=False) for f in found.found)

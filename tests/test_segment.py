@@ -465,6 +465,52 @@ def test_two_hits_within_a_few_frames_are_said_not_invented() -> None:
         assert len(out.found) <= 2 and (len(out.found) < 2 or out.notes or not out.clean.all())
 
 
+def _tumbling(name: str, knocks: Sequence[tuple[float, float]], *, seed: int = 0) -> Trial:
+    """A body in free flight whose velocities change, at times over durations (s), as by contacts.
+
+    Each contact pushes it upwards at another corner, so that it turns otherwise after each.
+    """
+    rng = np.random.default_rng(seed)
+    dt = 2.5e-4
+    t = np.arange(0, 0.6, dt)
+    velocity = np.tile([0.4, -0.2, 1.0], (len(t), 1)) - np.outer(t, [0, 0, 9.81])
+    rate = np.tile([3.0, -4.0, 2.0], (len(t), 1))
+    for at, duration in knocks:
+        share = np.clip((t - at) / duration, 0, 1)
+        linear = [*rng.uniform(-0.5, 0.5, 2), 2.0]
+        velocity += np.outer(share, linear)
+        rate += np.outer(share, rng.uniform(10, 20, 3) * rng.choice([-1, 1], 3))
+    position = np.cumsum(velocity, 0) * dt
+    rotation = Rotation.identity()
+    poses = []
+    every = round(1 / 200 / dt)
+    for step in range(len(t)):
+        if step % every == 0:
+            seen = Rotation.from_rotvec(rng.normal(0, 3e-3, 3)) * rotation
+            at_camera = position[step] + rng.normal(0, NOISE, 3)
+            poses.append([*at_camera, *seen.as_quat(scalar_first=True)])
+        rotation = Rotation.from_rotvec(rate[step] * dt) * rotation
+    return Trial(name, t[::every], {"block": np.array(poses)})
+
+
+def test_contacts_in_quick_succession_in_space_are_not_one() -> None:
+    """Flights on the two sides of one contact meet, however soft it is; those of two do not."""
+    config = SegmentConfig(planar=False, gyration_radius=0.035)
+    for duration in (0.003, 0.015):
+        single = [_tumbling(f"{i}", [(0.3, duration)], seed=i) for i in range(8)]
+        out = segment(single, struck="block", config=config)
+        assert len(out.found) == 8
+        assert out.one_contact.all()
+    for gap in (0.008, 0.015):
+        double = [_tumbling(f"{i}", [(0.3, 3e-3), (0.3 + gap, 3e-3)], seed=i) for i in range(8)]
+        out = segment(double, struck="block", config=config)
+        assert len(out.found) == 8
+        assert not out.one_contact.any()
+        assert not out.clean.any()
+        left = out.select(out.time > np.median(out.time))
+        assert len(left.found) == len(left.impacts) == 4
+
+
 def test_where_each_came_from() -> None:
     out = segment(
         Trials((_line("a", T, _slid(0.5, 0.4)), _line("b", T, _slid(0.7, 0.6)))), struck="block"

@@ -127,6 +127,11 @@ def _mass_distribution(
     return found
 
 
+def stiffness_limit(model: mujoco.MjModel) -> float:
+    """Stiffness over mass (1/s^2) of the fastest contact that the model's time step resolves."""
+    return (_MAX_RATE / float(model.opt.timestep)) ** 2
+
+
 def _inertia(name: str, target: str, nominal: float) -> Param:
     """A moment of inertia about which little but its size is known."""
     low, high = nominal * np.exp(-_INERTIA), nominal * np.exp(_INERTIA)
@@ -137,7 +142,7 @@ def _contact(model: mujoco.MjModel, pair: str) -> list[Param]:
     """Friction, stiffness and damping of the strike, or of the ground."""
     row = int(model.pair(pair).id)
     label = "" if pair == STRIKE else f"{pair}_"
-    fastest = (_MAX_RATE / float(model.opt.timestep)) ** 2
+    fastest = stiffness_limit(model)
     stiffness_range = (min(_STIFFNESS_RANGE[0], fastest / 10), min(_STIFFNESS_RANGE[1], fastest))
     stiffness, damping = _STIFFNESS, _DAMPING
     solref = model.pair_solref[row]

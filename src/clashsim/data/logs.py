@@ -34,7 +34,7 @@ from clashsim.data.readers.formats import SUFFIXES, describes_itself, read_colum
 from clashsim.data.readers.grouping import LogFile, group_by_trial
 from clashsim.data.readers.infer_mapping import TableHead, count_header_lines, infer_mapping
 from clashsim.data.readers.join import join_logs
-from clashsim.data.readers.mapping import LogMapping
+from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, LogMapping
 from clashsim.data.readers.sources import FoundFile, gather
 from clashsim.data.readers.streams import Log, Stream
 
@@ -118,7 +118,26 @@ def guess_mapping(paths: Sequence[Path | str], *, rate: float = 0.0) -> LogMappi
     """
     with _printable_errors(), ExitStack() as stack:
         files = gather([Path(path) for path in paths], SUFFIXES, stack)
+        if all(describes_itself(file.path) for file in files):
+            return _named_bodies(files)
         return _propose_mapping(files, rate)
+
+
+def _named_bodies(files: Sequence[FoundFile]) -> LogMapping:
+    """The mapping of files that describe themselves: their bodies, which can be renamed in it.
+
+    Those that not every file has are left out, since a mapping asks each file for all of its
+    bodies.
+    """
+    shared: dict[str, None] | None = None
+    for file in files:
+        with _naming_file(file.name):
+            found = dict.fromkeys(s.body for s in read_log(file.path, LoggerMapping()).streams)
+        if shared is None:
+            shared = found
+        shared = {name: None for name in shared if name in found}
+    bodies = tuple(BodyMapping(name, source=name) for name in shared or ())
+    return LogMapping((LoggerMapping(bodies),))
 
 
 def _propose_mapping(files: Sequence[FoundFile], rate: float) -> LogMapping:

@@ -13,6 +13,9 @@ _CAUSES = (
     "likely causes are poses of another frame than the body's, a wrong mass or shape, "
     "or something that changed between impacts and was not recorded"
 )
+_MAX_WARNINGS = 2  # that a conclusion repeats
+# Where the impacts were found in trials, which may show more than can be fitted one by one.
+FIT_INSTEAD = "clashsim fit takes whole trajectories instead, and any number of contacts in each"
 
 
 def conclusion(metrics: Mapping[str, Any]) -> str | None:
@@ -38,13 +41,24 @@ def conclusion(metrics: Mapping[str, Any]) -> str | None:
     rival = f"{best.replace('MuJoCo,', 'MuJoCo with')} values ({round(other * num_judged)})"
     one_impact = 1.0 / num_judged  # a difference of one impact is chance
     if accuracy < other - one_impact:
-        return f"Worse than {rival}: do not use it. Within 10 % are {within}; {_CAUSES}."
+        return f"Worse than {rival}: do not use it. Within 10 % are {within}; {_causes(metrics)}."
     if accuracy < _GOOD:
-        return f"Not reliable: only {within} are predicted within 10 %; {_CAUSES}."
+        return f"Not reliable: only {within} are predicted within 10 %; {_causes(metrics)}."
     good = f"Good: {within} are predicted within 10 %"
     if accuracy > other + one_impact:
         return f"{good}, more than by {rival}."
     return f"{good}, about as many as by {rival}{_medians(models[_OWN], rivals[best])}."
+
+
+def _causes(metrics: Mapping[str, Any]) -> str:
+    """A clause on likely causes of errors, and on what to do about them."""
+    causes = _CAUSES
+    if metrics.get("warned"):  # numbers that mean something else spoil all that follows from them
+        warned = "; ".join(metrics["warned"][:_MAX_WARNINGS])
+        causes = f"the likely cause is what was warned about: {warned}"
+    elif "time_step" in metrics:
+        causes = metrics["time_step"]["cause"]
+    return f"{causes}; {FIT_INSTEAD}" if "segmented" in metrics else causes
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[float, float]:

@@ -52,6 +52,13 @@ class Sentence(TypedDict):
     words: str
 
 
+class TimeStepNote(TypedDict):
+    """That the scene's time step is too long: a sentence, and a clause of the conclusion."""
+
+    sentence: str
+    cause: str
+
+
 class OutlierNote(TypedDict):
     """A fitted impact that is far from what the others predict.
 
@@ -80,6 +87,9 @@ class Metrics(TypedDict, total=False):
     ground: GroundNote
     outliers: list[OutlierNote]
     segmented: list[str]
+    left_out: list[str]
+    warned: list[str]
+    time_step: TimeStepNote
     slide: Sentence
 
 

@@ -26,6 +26,7 @@ from clashsim.data.mjcf_scene import save_mjcf
 from clashsim.evaluate.data_efficiency import measure_data_efficiency
 from clashsim.evaluate.holdout import HeldOutPredictions, predict_held_out
 from clashsim.evaluate.outliers import find_outliers, outlier_notes
+from clashsim.evaluate.time_step import advise_time_step
 from clashsim.fit.base import BaseModel, distilled_model
 from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.calibrated_run import CalibratedRun, theta_in_ranges, with_ground_friction
@@ -218,7 +219,9 @@ def fit_recorded(
     if config.ground_friction is not None:
         _check_ground_friction(compiled, recorded, config.ground_friction)
     compiled = with_postures(compiled, recorded.impacts)
-    check_conventions(recorded, compiled, accept=config.accept, name=name, notify=notify)
+    warned = check_conventions(recorded, compiled, accept=config.accept, name=name, notify=notify)
+    if warned:
+        recorded = replace(recorded, notes={**recorded.notes, "warned": warned})
     data = split_impacts(
         recorded,
         compiled,
@@ -227,6 +230,9 @@ def fit_recorded(
         name=name,
         notify=notify,
     )
+    too_long = advise_time_step(compiled, data.fitted_frame.speed)
+    if too_long is not None:
+        notify(too_long.sentence)
     compiled = with_recorded_strikes(compiled, str(options["scene"]), data)
     base: BaseModel = SolvedModel(compiled)
     stopwatch = Stopwatch(notify)
@@ -457,6 +463,9 @@ def _metrics(
     }
     in_region = calibration.base.in_training_region(data.fitted_frame, identified)
     metrics["outside"] = int((~in_region).sum())
+    too_long = advise_time_step(scene, data.fitted_frame.speed, calibration.theta)
+    if too_long is not None:
+        metrics["time_step"] = {"sentence": too_long.sentence, "cause": too_long.cause}
     return metrics
 
 

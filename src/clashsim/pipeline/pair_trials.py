@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -12,8 +13,8 @@ from clashsim.core.recorded_joints import with_postures
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
 from clashsim.data.segmentation.result import Segmentation
-from clashsim.pipeline.recorded_impacts import RecordedImpacts
-from clashsim.pipeline.recordings import find_impacts, friction_of_ground, impacts_with_known
+from clashsim.pipeline.recorded_impacts import RecordedImpacts, single_contacts
+from clashsim.pipeline.recordings import find_impacts, impacts_with_known
 
 _MAX_DISTANCE = 0.03  # m: recorded positions may be off by this much
 _SAME_TIME = 0.02  # s: changes of velocity this close are one impact, measured for two pairs
@@ -62,9 +63,7 @@ class _PairImpacts:
 
     def kept(self, rows: np.ndarray) -> Segmentation:
         """Those of the changes that are impacts of this pair."""
-        known = {name: values[rows] for name, values in self.found.known.items()}
-        impacts = tuple(self.found.found[row] for row in rows)
-        return replace(self.found, found=impacts, notes=(), known=known)
+        return replace(self.found.select(rows), notes=())
 
 
 def impacts_of_trials(
@@ -99,12 +98,20 @@ def impacts_of_trials(
         if not rows:
             continue
         kept = pair.kept(np.array(rows))
-        notes: dict = {"segmented": [summary]}
-        friction = friction_of_ground(kept, pair.scene)
-        if friction:
-            notes["ground"] = friction
-        if trials.notes:
-            notes["import"] = list(trials.notes)
-        of_pair = impacts_with_known(kept, pair.scene, known, trials).checked()
-        impacts[name] = RecordedImpacts(of_pair, trials, kept.found, notes)
+        if not kept.one_contact.any():
+            notify(f"{name}: left out, since each is several contacts in quick succession")
+            continue
+        impacts[name] = single_contacts(
+            kept,
+            pair.scene,
+            known,
+            trials,
+            notify=partial(_notify_of, name, notify),
+            summary=[summary],
+        )
     return impacts
+
+
+def _notify_of(name: str, notify: Callable[[str], object], sentence: str) -> None:
+    """Say a sentence on one pair."""
+    notify(f"{name}: {sentence}")

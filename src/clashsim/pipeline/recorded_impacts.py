@@ -22,12 +22,14 @@ from clashsim.core.impacts import (
 from clashsim.core.recorded_joints import joint_columns, with_motion_from_joints
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
-from clashsim.data.checks.findings import raise_if_serious
+from clashsim.data.checks.findings import CONVENTION_NAMES, raise_if_serious
 from clashsim.data.checks.impact_conventions import check_impacts
 from clashsim.data.impact_files import read_impacts
-from clashsim.data.segmentation.result import MeasuredImpact
+from clashsim.data.segmentation.result import MeasuredImpact, Segmentation
+from clashsim.evaluate.conclusion import FIT_INSTEAD
 from clashsim.pipeline.calibration_data import CalibrationData, SegmentedTrials
 from clashsim.pipeline.pair_recordings import impacts_of_pair, rows_of_pair
+from clashsim.pipeline.quaternion_order import check_quaternion_order
 from clashsim.pipeline.recordings import (
     find_impacts,
     friction_of_ground,
@@ -38,6 +40,8 @@ from clashsim.pipeline.recordings import (
 )
 
 _NEARLY_TOUCHING = 3e-3  # m between bodies of which recordings say that they touch
+_MAX_NAMED = 6  # impacts that a sentence names
+_FEW_IMPACTS = 8  # of trials, below which another command is named
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,16 +90,68 @@ def read_recorded_impacts(
         return read_table(path, scene, known, notify)
     trials = read_recording(path)
     segmentation = find_impacts(trials, scene)
-    impacts = impacts_with_known(segmentation, scene, known, trials).checked()
-    friction = friction_of_ground(segmentation, scene)
+    impacts_with_known(segmentation, scene, known, trials)  # raises where there are none
     summary = segmentation_summary(segmentation, trials)
     notify("\n".join(summary))
-    notes: dict[str, Any] = {"segmented": summary}
+    return single_contacts(segmentation, scene, known, trials, notify=notify, summary=summary)
+
+
+def single_contacts(
+    segmentation: Segmentation,
+    scene: Scene,
+    known: Sequence[str],
+    trials: Trials,
+    *,
+    notify: Callable[[str], object],
+    summary: Sequence[str],
+) -> RecordedImpacts:
+    """Those impacts found in trials that can be fitted: each is one contact.
+
+    Several contacts in quick succession are measured as one change of velocity, which no impulse at
+    one contact explains.
+
+    Args:
+        segmentation: What was found in the trials.
+        scene: Scene of the collision.
+        known: Names of additional measured covariates.
+        trials: The recorded trials.
+        notify: Called with a sentence on impacts that are left out.
+        summary: Sentences on the segmentation, for metrics.json.
+
+    Raises:
+        DataError: No impact is left.
+    """
+    usable = segmentation.one_contact
+    notes: dict[str, Any] = {"segmented": list(summary)}
+    kept = segmentation.select(usable)
+    if not usable.all():
+        sentence = _left_out_contacts(segmentation, ~usable)
+        if not usable.any():
+            raise DataError(f"no impact is left to fit: {sentence}; {FIT_INSTEAD}")
+        notify(sentence)
+        if usable.sum() < _FEW_IMPACTS:
+            notify(f"only {int(usable.sum())} impacts are left: {FIT_INSTEAD}")
+        notes["left_out"] = [sentence]
+        notes["num_left_out"] = int((~usable).sum())
+    friction = friction_of_ground(kept, scene)
     if friction:
         notes["ground"] = friction
     if trials.notes:
         notes["import"] = list(trials.notes)
-    return RecordedImpacts(impacts, trials, segmentation.found, notes)
+    impacts = impacts_with_known(kept, scene, known, trials).checked()
+    return RecordedImpacts(impacts, trials, kept.found, notes)
+
+
+def _left_out_contacts(segmentation: Segmentation, rows: np.ndarray) -> str:
+    """A sentence that names impacts (N,) that are several contacts."""
+    left_out = segmentation.select(rows).found
+    named = [f"trial {impact.trial} at {impact.time:.3f} s" for impact in left_out[:_MAX_NAMED]]
+    further = len(left_out) - _MAX_NAMED
+    more = f" and {further} more" if further > 0 else ""
+    return (
+        f"left out: {len(left_out)} of {len(rows)} impacts, which are several contacts in quick "
+        f"succession ({', '.join(named)}{more})"
+    )
 
 
 def read_table(
@@ -119,10 +175,11 @@ def check_conventions(
     accept: Sequence[str],
     name: str,
     notify: Callable[[str], object],
-) -> None:
-    """Refuse a table of impacts whose numbers probably mean something else.
+) -> list[str]:
+    """Refuse impacts whose numbers probably mean something else.
 
-    Logs are checked when they are imported, so nothing is done for impacts found in trials.
+    Logs are checked when they are imported, except for what only the scene shows: the order of the
+    quaternions of a tumbling body.
 
     Args:
         recorded: The impacts.
@@ -131,12 +188,18 @@ def check_conventions(
         name: Name of the table, for messages.
         notify: Called with a sentence on what may be wrong.
 
+    Returns:
+        What was warned about, here or at the import, for a conclusion that has to name causes.
+
     Raises:
         DataError: Mechanics contradicts the impacts, but not if they mean something else.
     """
-    if recorded.trials is not None:
-        return
-    findings = check_impacts(scene, recorded.impacts)
+    if recorded.trials is None:
+        findings = check_impacts(scene, recorded.impacts)
+        warned = []
+    else:
+        findings = check_quaternion_order(scene, recorded.trials, recorded.impacts)
+        warned = [note for note in recorded.trials.notes if _names_convention(note)]
     raise_if_serious(
         findings,
         accept,
@@ -146,6 +209,13 @@ def check_conventions(
     for found in findings:
         if found.severity == "warn":
             notify(f"check the impacts in {name!r}: {found}")
+            warned.append(f"{found.name}: {found.message}")
+    return warned
+
+
+def _names_convention(note: str) -> bool:
+    """Whether a note of an import is on what numbers mean, and not on single frames."""
+    return note.replace(":", ",").split(",")[0] in CONVENTION_NAMES
 
 
 def split_impacts(

@@ -169,10 +169,19 @@ def find_impacts(
         if name is not None and name not in trials.bodies:
             raise DataError(
                 f"the trials have no body {name!r} for the {role}{_unmatched_joints(trials, scene)}"
-                f"; {did_you_mean(name, trials.bodies)} "
-                "(--struck and --striker name them, or the mapping at import)"
+                f"; {did_you_mean(name, trials.bodies)}"
+                f"{'' if name in (names.struck, names.striker) else _how_to_name(name)}"
             )
     return segment(trials, struck=struck, striker=striker, scene=scene)
+
+
+def _how_to_name(name: str) -> str:
+    """A clause on how recorded bodies get the names that a scene has for them."""
+    return (
+        f': import the logs with a mapping in which the body that is meant has name = "{name}" '
+        "(clashsim import LOGS --guess -o lab.toml writes one to edit; source is its name in the "
+        "logs)"
+    )
 
 
 def _unmatched_joints(trials: Trials, scene: Scene | None) -> str:

@@ -122,6 +122,9 @@ def warnings(calibration: Calibration, metrics: Mapping[str, Any]) -> list[str]:
             f"{num_outside} of the {metrics['impacts']} impacts lie outside what the scene's "
             "[strikes] covers, where the distilled model extrapolates: widen its ranges."
         )
+    if "time_step" in metrics:
+        sentence = metrics["time_step"]["sentence"]
+        sentences.append(f"{sentence[0].upper()}{sentence[1:]}.")
     if metrics.get("outliers"):
         sentences.append(outlier_sentence(metrics["impacts"], metrics["outliers"]))
     return sentences

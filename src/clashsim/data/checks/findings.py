@@ -38,6 +38,14 @@ FINDING_NAMES = {
     "no_orientation": "a body has no orientation",
 }
 
+# Those on what all numbers of a recording mean.
+CONVENTION_NAMES = frozenset(
+    (
+        *("time_unit", "length_unit", "angle_unit", "quaternion_order"),
+        *("up_axis", "mirrored", "axes", "swapped", "no_orientation"),
+    )
+)
+
 
 @dataclass(frozen=True)
 class Finding:

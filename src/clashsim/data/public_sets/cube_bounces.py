@@ -20,6 +20,7 @@ from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.trials import Trial
 from clashsim.data.public_sets import cube_tosses
 from clashsim.data.public_sets.real_dataset import RealDataset
+from clashsim.data.segmentation.closest_approach import MAX_DISTANCE, find_closest_approach
 
 NAME = "contactnets_cube"
 _GRAVITY = 9.81  # m/s^2
@@ -34,9 +35,6 @@ _MAX_FRAMES = 16  # over more, the air and the position of the mass centre would
 # Height (m) of the lowest corner from which on a cube may touch the floor before the next frame.
 _AT_FLOOR = 0.006
 _MAX_GAP_FRAMES = 3  # between the two flights
-# How near the two flights must come. Those on the two sides of one contact come within 0.3 mm.
-_MAX_DISTANCE = 1e-3  # m
-_TIMES = 65  # between the two flights, at which their distance is computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,17 +119,14 @@ def _first_bounce(toss: _Toss) -> tuple[np.ndarray, np.ndarray, np.ndarray] | No
     start, after = _flight_after(toss, contact)
     if before is None or after is None or start - end > _MAX_GAP_FRAMES:
         return None
-    times = np.linspace(toss.t[end - 1], toss.t[start], _TIMES)
-    position, rotation = before.pose(times)
-    position_after, rotation_after = after.pose(times)
-    turn = (rotation * rotation_after.inv()).magnitude()
-    distance = np.hypot(np.linalg.norm(position - position_after, axis=1), cube_tosses.HALF * turn)
-    closest = int(np.argmin(distance))
-    if distance[closest] > _MAX_DISTANCE:
+    closest = find_closest_approach(
+        before, after, start=toss.t[end - 1], end=toss.t[start], radius=cube_tosses.HALF
+    )
+    if closest.distance > MAX_DISTANCE:
         return None
-    time = float(times[closest])
-    pose = np.concatenate([position[closest], rotation[closest].as_quat(scalar_first=True)])
-    return pose, before.twist(time), after.twist(time)
+    position, rotation = before.pose(np.array([closest.time]))
+    pose = np.concatenate([position[0], rotation[0].as_quat(scalar_first=True)])
+    return pose, before.twist(closest.time), after.twist(closest.time)
 
 
 def _flight_before(toss: _Toss, contact: int) -> tuple[int, _Flight | None]:

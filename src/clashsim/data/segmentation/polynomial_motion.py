@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 _LINEAR = slice(0, 3)  # columns of the position among spatial coordinates
 _ANGULAR = slice(3, 6)  # columns of the rotation vector
@@ -108,6 +109,10 @@ class SpatialMotion:
     def rate(self, t: np.ndarray) -> np.ndarray:
         """Rates (n, 6) per second at times (n,) in s."""
         return np.hstack([self.linear.rate(t), self.angular.rate(t)])
+
+    def pose(self, times: np.ndarray) -> tuple[np.ndarray, Rotation]:
+        """Positions (n, 3), m, and n rotations from the reference, at times (n,) in s."""
+        return self.linear.coordinates(times), Rotation.from_rotvec(self.angular.coordinates(times))
 
 
 def fit_polynomial(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +36,9 @@ class MeasuredImpact:
         trajectory: The frames that `motion` was fitted to.
         reference: The `reference` (s) of `Trajectory.coordinates` that `motion` was fitted with.
         striker_after: Twist (k,) of the striker after it; None where it is driven, or was not seen.
+        one_contact: Whether it is one contact; False in space where frames do not follow the
+            motions on its two sides, or these do not meet. Its twists are then those around several
+            contacts.
     """
 
     trial: str
@@ -50,6 +53,7 @@ class MeasuredImpact:
     trajectory: Trajectory
     reference: float
     striker_after: np.ndarray | None = None
+    one_contact: bool = True
 
     def after_at(self, lag: float) -> np.ndarray:
         """Twist (k,) of the struck body's origin `lag` seconds after the impact."""
@@ -161,6 +165,17 @@ class Segmentation:
     def clean(self) -> np.ndarray:
         """Which impacts (N,) have no flag."""
         return np.array([not impact.flags for impact in self.found], dtype=bool)
+
+    def select(self, rows: np.ndarray) -> Segmentation:
+        """Those of the impacts, by mask (N,) or indices (m,)."""
+        found = tuple(self.found[row] for row in np.arange(len(self.found))[rows])
+        known = {name: values[rows] for name, values in self.known.items()}
+        return replace(self, found=found, known=known)
+
+    @property
+    def one_contact(self) -> np.ndarray:
+        """Which impacts (N,) are one contact."""
+        return np.array([impact.one_contact for impact in self.found], dtype=bool)
 
     @property
     def slides(self) -> tuple[Slide, ...]:

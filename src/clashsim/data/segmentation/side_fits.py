@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clashsim.data.segmentation.closest_approach import MAX_DISTANCE, find_closest_approach
 from clashsim.data.segmentation.fitted_motion import FittedMotion, closest_time
 from clashsim.data.segmentation.noise import downsample, estimate_noise
 from clashsim.data.segmentation.pair_setup import PairSetup
 from clashsim.data.segmentation.polynomial_motion import (
     Anchor,
+    SpatialMotion,
     fit_smooth_motion,
     fit_spatial_motion,
 )
@@ -37,6 +39,8 @@ _GAP_FACTOR = 3.5  # times the usual step
 _SHORT_CONTACT_STD = 0.3
 _LONG_CONTACT_STD = 1.5
 _FIRST_FRAMES = 3  # after an impact, whose mean noise is that standard deviation of a frame
+# Standard deviations of the two poses by which the motions of one contact may miss each other.
+_MISS_STD = 3.0
 
 _MAX_SLIDE_MISFIT = 1.3  # rms residual over noise, beyond which a shorter slide is tried
 _MIN_SLIDE_FRAMES = 12
@@ -71,11 +75,20 @@ class FitWindow:
 
 @dataclass(frozen=True, eq=False)
 class SideFits:
-    """Motions before and after an impact, and its time (s), where the two meet."""
+    """Motions before and after an impact.
+
+    Attributes:
+        before: The motion before.
+        after: The motion after.
+        time: Time of the impact, where the two come closest, s.
+        meet: Whether frames in space show that they meet, as on the two sides of one contact; True
+            in the plane, where it is not looked at.
+    """
 
     before: FittedMotion
     after: FittedMotion
     time: float
+    meet: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +123,8 @@ def fit_sides(
         counts = f"{int(before.sum())} frames before and {int(after.sum())} after it"
         reason = f"{counts}, at least {MIN_SIDE_FRAMES} are needed on each side"
         return SideFitResult(None, reason)
-    motion_before = fit_free_motion(
-        t[before], coordinates[before], noise[before], origin=window.near
-    )
+    frames_before = (t[before], coordinates[before], noise[before])
+    motion_before = fit_free_motion(*frames_before, origin=window.near)
     frames_after = _resample(t[after], coordinates[after], noise[after])
     _, _, noise_after = frames_after
     first_noise = noise_after[:_FIRST_FRAMES].mean(0)
@@ -128,7 +140,13 @@ def fit_sides(
     if setup.planar:
         slide = _fit_slide(frames_after, setup, anchor)
         return SideFitResult(SideFits(motion_before, slide, slide.impact_time))
-    return SideFitResult(_fit_flight_after(motion_before, frames_after, anchor))
+    assert isinstance(motion_before, SpatialMotion)
+    last_before = float(t[before][-1])
+    radius = setup.gyration_radius
+    fits = _fit_flight_after(
+        motion_before, frames_after, anchor, last_before=last_before, radius=radius
+    )
+    return SideFitResult(fits)
 
 
 def fit_free_motion(
@@ -197,8 +215,18 @@ def is_one_slide(
 _Frames = tuple[np.ndarray, np.ndarray, np.ndarray]  # times (n,), coordinates (n, k), noise (n, k)
 
 
-def _fit_flight_after(before: FittedMotion, frames: _Frames, anchor: Anchor) -> SideFits:
-    """Fit the motion after an impact in space, starting where the motion before comes closest."""
+def _fit_flight_after(
+    before: SpatialMotion, frames: _Frames, anchor: Anchor, *, last_before: float, radius: float
+) -> SideFits:
+    """Fit the motion after an impact in space, starting where the motion before comes closest.
+
+    Args:
+        before: The motion before.
+        frames: The frames after.
+        anchor: Where the motion after begins.
+        last_before: Time of the last frame before, s.
+        radius: Length that turns rotations into lengths, m.
+    """
     t, coordinates, noise = frames
     near = anchor.time
     rough = fit_spatial_motion(t, coordinates, noise, origin=near)
@@ -212,7 +240,13 @@ def _fit_flight_after(before: FittedMotion, frames: _Frames, anchor: Anchor) -> 
         std=anchor.std,
     )
     after = fit_spatial_motion(t, coordinates, noise, origin=impact_time, anchor=moved_anchor)
-    return SideFits(before, after, impact_time)
+    closest = find_closest_approach(
+        before, rough, start=last_before, end=float(t[0]), radius=radius
+    )
+    lengths = np.repeat([1.0, radius], 3)
+    pose_std = np.hypot(before.coordinates_std, rough.coordinates_std) * lengths
+    allowed = MAX_DISTANCE + _MISS_STD * float(np.linalg.norm(pose_std))
+    return SideFits(before, after, impact_time, meet=closest.distance <= allowed)
 
 
 def _fit_slide(frames: _Frames, setup: PairSetup, anchor: Anchor) -> SlideMotion:
