@@ -162,13 +162,15 @@ def test_options_that_a_bench_does_not_have_are_refused(name):
         known = catalogue.load_benchmark(name).OPTIONS
     except MissingExtraError as error:
         pytest.skip(str(error))
-    options = ("seeds", "sets", "methods", "plain", "resume", "device", "executor")
+    options = ("seeds", "first_seed", "sets", "methods", "plain", "resume", "device", "executor")
     assert known <= {"root", *options}
     for option in options:
         if option in known:
             catalogue.check_options(name, [option])
         else:
-            with pytest.raises(ParamError, match=f"{name} has no option --{option}"):
+            with pytest.raises(
+                ParamError, match=f"{name} has no option --{option.replace('_', '-')}"
+            ):
                 catalogue.check_options(name, [option])
 
 

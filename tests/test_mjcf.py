@@ -167,4 +167,4 @@ def test_reading_of_solref():
 def test_default_params_of_any_scene():
     scene = made(PLAIN)
     scene = scene.with_params(scene_params(scene))
-    assert write_back(PLAIN, scene, scene.nominal).unwritten == ()
+    assert write_back(PLAIN, scene, scene.nominal).unwritten == ("delay",)

@@ -72,6 +72,7 @@ def test_one_impact_and_a_transfer_are_better_than_one_alone(light: Calibration)
     scene = scene_of(0.1)
     impacts = recorded(scene, 40, 2)
     fitted, test = impacts[np.arange(1)], impacts[np.arange(1, 40)]
+    fitted = replace(fitted, after=1.05 * fitted.after)  # measured 5 % too large
     gyration = inertia(scene, scene.struck_body).gyration
     errors = []
     for prior in (scene, with_prior_from(scene, light)):
