@@ -181,6 +181,31 @@ def joint_columns(scene: Scene) -> tuple[str, ...]:
     return tuple(names)
 
 
+def joint_motion(scene: Scene, before: np.ndarray) -> dict[str, np.ndarray]:
+    """Coordinates and velocities of the joints that carry a pair; the inverse of the columns.
+
+    Args:
+        scene: The scene of the pair.
+        before: Motion (N, d), as in `Impacts`, that the joints allow.
+
+    Returns:
+        Values (N,) by the names of `joint_columns`, rad or m and per second.
+    """
+    model = scene.base
+    qpos = np.tile(model.qpos0, (len(before), 1))
+    qvel = np.zeros((len(before), model.nv))
+    PairPoser(scene).write(before, qpos, qvel)
+    columns = joint_columns(scene)
+    motion = {}
+    for name in joints_of(scene):
+        joint = model.joint(name)
+        if name in columns:
+            motion[name] = qpos[:, int(joint.qposadr[0])]
+        if name + _VELOCITY in columns:
+            motion[name + _VELOCITY] = qvel[:, int(joint.dofadr[0])]
+    return motion
+
+
 def with_motion_from_joints(impacts: Impacts, scene: Scene) -> Impacts:
     """Fill in the motion before impact of bodies whose joints were recorded.
 

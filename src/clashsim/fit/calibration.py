@@ -51,6 +51,8 @@ class Calibration:
             what was predicted.
         all_uncertainty: Whether standard deviations include what the impacts leave open about each
             fit; without it predictions take a fraction of the time.
+        recorded: Motion before the fitted impacts, (N, d) as in `Impacts`, with the bodies
+            touching; None in calibrations of earlier versions.
     """
 
     base: BaseModel
@@ -62,6 +64,7 @@ class Calibration:
     local_correction: LocalCorrection | None
     left_out: Prediction
     all_uncertainty: bool = True
+    recorded: np.ndarray | None = None
 
     @property
     def noise_variance(self) -> float:
