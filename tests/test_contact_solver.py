@@ -253,7 +253,7 @@ def test_a_box_of_two_halves_is_the_same_as_one() -> None:
 @pytest.mark.parametrize("name", ["ellipse", "square"])
 def test_jacobians_are_those_of_finite_differences(name: str) -> None:
     scene = Scene.load(name)
-    impacts = sample(scene, 12, 1)
+    impacts = sample(scene, 40, 1)
     frame = contact_frame(scene, impacts)
     physics = partial(SolvedModel(scene).physics(frame), torch.arange(len(impacts)))
     unit = torch.as_tensor(to_unit(scene.params, impacts.theta) * 0.7).requires_grad_(True)
@@ -267,7 +267,7 @@ def test_jacobians_are_those_of_finite_differences(name: str) -> None:
             with torch.no_grad():
                 central = (physics(unit + shift) - physics(unit - shift))[:, k] / (2 * step)
             off = (gradient[:, i] - central).abs()
-            assert off.median() < 0.02 * (1 + central.abs().median())
+            assert off.median() < 0.03 * (1 + central.abs().median())
 
 
 def test_a_model_of_one_theta_is_mujoco_at_that_theta() -> None:

@@ -94,6 +94,30 @@ def test_each_part_of_a_body_bounces_by_the_model(tmp_path):
     assert hybrid.collision_stats.learned >= 8, str(hybrid.collision_stats)
 
 
+@pytest.mark.parametrize("in_space", [False, True])
+def test_a_hinged_body_is_struck_as_in_mujoco(tmp_path, in_space: bool):
+    """Its joint leaves it one direction, so that its inverse inertia is singular."""
+    door = next(scene for scene in user_scenes() if scene.name == "ball at a door")
+    path = tmp_path / "door.xml"
+    path.write_text(door.xml)
+    scene = Scene.load(path, **door.arguments)
+    scene = scene.recorded_in_space() if in_space else scene
+    scene = scene.with_params([param for param in scene.params if "pair/" in param.target])
+    rng = np.random.default_rng(0)
+    model = scene.base
+    start = np.zeros((6, model.nq + model.nv))
+    where = np.column_stack([rng.uniform(0.05, 0.28, 6), np.full(6, -0.1)])
+    start[:, 1:3] = where - model.body("pusher").pos[:2]
+    start[:, -1] = rng.uniform(0.5, 1.5, 6)
+    start[:, -2] = rng.uniform(-0.3, 0.3, 6)
+    control = np.zeros((6, STEPS, 0))
+    hybrid = HybridSim(scene, SolvedModel(scene), scene.nominal)
+    states = hybrid.rollout(start, control)
+    assert hybrid.collision_stats.learned == 6, str(hybrid.collision_stats)
+    expected = MujocoSim(scene, scene.nominal).rollout(start, control)
+    np.testing.assert_allclose(states[:, -1, model.nq :], expected[:, -1, model.nq :], atol=0.03)
+
+
 def test_two_models_for_two_geoms_of_a_body(tmp_path):
     path = tmp_path / "tee.xml"
     path.write_text(TEE.xml)

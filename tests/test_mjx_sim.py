@@ -197,6 +197,64 @@ def test_jacobians_are_those_of_finite_differences(
         assert np.abs(jacobian[..., j] - difference).max() < 1e-5 * np.abs(difference).max()
 
 
+PUSHED = """
+<mujoco><option gravity="0 0 0" integrator="implicitfast"/><worldbody>
+<body name="stone"><joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 0 1"/>
+<geom name="stone" type="sphere" size=".05" mass="1"/></body>
+<body name="tool" pos="-.11 0 .01"><joint name="drive" type="slide" axis="1 0 0"/>
+<geom name="tool" type="sphere" size=".05" mass=".5"/></body>
+</worldbody><actuator><velocity joint="drive" kv="50"/></actuator></mujoco>
+"""
+
+
+def test_jacobians_in_start_and_control_are_those_of_finite_differences() -> None:
+    """Variables: damping, the speed of the tool, and a further velocity of its drive."""
+    damping = Param("damping", "pair/strike/solref[1]", 1.0, 0.1, 10.0, "", "log")
+    sim = MjxSim(Scene(PUSHED, "stone", "tool", None, (damping,), name="pushed"))
+    n, steps, step = 2, 40, 1e-5
+    start = np.zeros((n, 6))
+    start[:, 5] = 1.0, 2.0  # m/s of the tool, which is 10 mm from the stone
+    control = np.tile(start[:, None, 5:], (1, steps, 1))
+    start_jacobian = np.zeros((n, 3, 6))
+    start_jacobian[:, 1, 5] = 1
+    control_jacobian = np.zeros((n, 3, steps, 1))
+    control_jacobian[:, 1] = 1
+    control_jacobian[:, 2, 10:, 0] = np.linspace(0, 1, steps - 10)
+    states, jacobian = sim.rollout_with_jacobian(
+        start,
+        control,
+        free=[0],
+        start_jacobian=start_jacobian,
+        control_jacobian=control_jacobian,
+    )
+    assert jacobian.shape == (*states.shape, 3)
+    assert np.abs(states[:, -1, 3]).min() > 0.1  # the stone was struck
+
+    def moved(variable: int, by: float) -> np.ndarray:
+        unit = by * np.eye(3)[variable, :1]
+        return sim.rollout(
+            start + by * start_jacobian[:, variable],
+            control + by * control_jacobian[:, variable],
+            theta=from_unit([damping], to_unit([damping], np.ones(1)) + unit),
+        )
+
+    for variable in range(3):
+        difference = (moved(variable, step) - moved(variable, -step)) / (2 * step)
+        assert np.abs(difference[..., 3]).max() > 1e-2  # m/s of the stone per unit
+        error = np.abs(jacobian[..., variable] - difference).max()
+        assert error < 1e-5 * np.abs(difference).max()
+    # Variables of start and control alone; three again, so that nothing is compiled.
+    _, alone = sim.rollout_with_jacobian(
+        start, control, start_jacobian=start_jacobian, control_jacobian=control_jacobian
+    )
+    assert not alone[..., 0].any()
+    np.testing.assert_allclose(alone[..., 1:], jacobian[..., 1:], rtol=ROUNDING, atol=ROUNDING)
+    with pytest.raises(DataError, match="control_jacobian needs shape"):
+        sim.rollout_with_jacobian(
+            start, control, start_jacobian=start_jacobian, control_jacobian=control_jacobian[:, :2]
+        )
+
+
 def test_windows_of_mujoco_identify_friction_and_damping(ellipse: MjxSim) -> None:
     scene = ellipse.scene
     truth = scene.nominal.copy()

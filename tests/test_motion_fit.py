@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import mujoco
@@ -233,6 +234,39 @@ def test_networks_learn_what_parameters_cannot(tmp_path):
     assert np.array_equal(
         first, clashsim.load(tmp_path / "run").simulator().rollout(start, control)
     )
+
+
+@pytest.mark.slow
+def test_dry_friction_is_learned_and_written_as_a_formula(tmp_path, capsys):
+    text = PENDULUM.format(**PENDULUM_GUESS)
+    truth = text.replace('name="shoulder"', 'name="shoulder" frictionloss="0.03"')
+    truth = truth.replace('name="elbow"', 'name="elbow" frictionloss="0.01"')
+    joints = {"shoulder": "shoulder", "elbow": "elbow"}
+    trials = recorded(truth, swings(8), seconds=2.0, joints=joints)
+    scene, path = written(tmp_path, "dry", text, trials)
+    config = FitRunConfig(
+        method="neural",
+        compare=("mujoco",),
+        params=("*_damping",),
+        fit=replace(QUICK, dissipative=True),
+    )
+    run = fit_run(scene, path, tmp_path / "run", config=config).run
+    models = run.metrics["models"]
+    assert models["neural"]["error"] < 0.6 * models["mujoco"]["error"]
+    for entry, loss in zip(run.metrics["friction"], (0.03, 0.01), strict=True):
+        assert "dry" in entry["law"]
+        assert entry["explained"] > 0.9
+        assert entry["mjcf"]["frictionloss"] == pytest.approx(loss, rel=0.25)
+    assert cli.main(["show", str(tmp_path / "run")]) == 0
+    assert "Friction as learned" in capsys.readouterr().out
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "Friction as learned" in page and "tanh(v /" in page
+
+
+def test_only_networks_can_be_dissipative(tmp_path):
+    config = FitRunConfig(fit=MotionFitConfig(dissipative=True))
+    with pytest.raises(ParamError, match="method neural"):
+        fit_run("scene.xml", "trials.safetensors", tmp_path / "run", config=config)
 
 
 def test_methods_refuse_what_they_do_not_cover(tmp_path):

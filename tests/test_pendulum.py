@@ -276,6 +276,36 @@ def test_errors_and_intervals_of_the_bench() -> None:
     assert rows[0]["low_mm"] == rows[0]["high_mm"] == 1
 
 
+def ends(row: dict) -> list[float]:
+    """Low and high of the ratio's interval."""
+    return [float(text) for text in row["ratio_range"].split(" to ")]
+
+
+def test_ratios_have_intervals_over_recordings_and_seeds() -> None:
+    rng = np.random.default_rng(0)
+    recording = np.repeat(np.arange(8), 20)
+    baseline = [np.exp(0.2 * rng.normal(size=(160, 9))) for _ in range(3)]
+    # Each seed is better or worse as a whole, by 20 %: more than the noise of its windows.
+    found = {
+        "analytic-geometry": baseline,
+        "neural": [
+            0.5 * scale * errors for scale, errors in zip((0.8, 1, 1.2), baseline, strict=True)
+        ],
+    }
+    rows = {(row["method"], row["frame"]): row for row in bench._compare(found, recording)}
+    row = rows["neural", 100]
+    low, high = ends(row)
+    assert 0.38 < low < row["ratio"] < high < 0.62
+    assert row["seeds"] == 3
+    own = rows["analytic-geometry", 100]
+    assert ends(own) == [1, 1]
+    one = {method: errors[:1] for method, errors in found.items()}
+    alone = {(row["method"], row["frame"]): row for row in bench._compare(one, recording)}
+    assert ends(alone["neural", 100]) == [0.4, 0.4]
+    unpaired = found | {"neural": found["neural"][:2]}
+    assert all("ratio_range" not in r for r in bench._compare(unpaired, recording)[4:])
+
+
 @pytest.mark.slow
 def test_the_scene_in_mjx_is_that_of_mujoco_and_networks_are_asked_at_every_stage() -> None:
     sim = AugmentedSim(pc.SCENE, pc.augmentation(2))

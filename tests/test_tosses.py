@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from clashsim.bench import real_tosses
+from clashsim.bench import real_tosses, toss_methods
 from clashsim.bench.options import BenchOptions
 from clashsim.core.box import SUBSTEPS, Box
 from clashsim.core.errors import ClashError, DataError
@@ -22,6 +23,7 @@ from clashsim.data.segmentation.free_flight import cut_windows, estimate_gravity
 from clashsim.fit.data_scaling import ScalingRanges, scale_data, simulate
 from clashsim.fit.toss_cmaes import identify_tosses
 from clashsim.fit.toss_rollouts import Tosses, TossRollouts
+from clashsim.sim.mujoco.simulator import MujocoSim
 
 CUBE = Box.even((0.05, 0.05, 0.05), 0.37)
 DT = 1 / 148
@@ -121,9 +123,81 @@ def test_the_bench_has_its_rows(tmp_path):
         pytest.skip("no tosses: point CLASHSIM_DATA at a folder with them")
     options = BenchOptions(root=Path(root), quick=True, resume=tmp_path / "rows.jsonl")
     rows = real_tosses.run(options)
-    assert [r["method"] for r in rows] == list(real_tosses.METHODS)[:3] and rows[0]["n"] == 4
+    methods = list(real_tosses.METHODS)[:3]
+    assert [(r["start"], r["method"]) for r in rows] == [
+        (start, method) for start in real_tosses.STARTS for method in methods
+    ]
+    assert rows[0]["n"] == 4
     assert rows[0]["position_pct"] > rows[2]["position_pct"]  # identified is better than not
+    assert 0 < rows[0]["penetration_pct"] < rows[0]["penetration_largest"] < 50
+    assert rows[3]["position_pct"] != rows[0]["position_pct"]  # row 0 is another start
     assert real_tosses.run(options) == rows
+
+
+def test_row_0_of_a_recording_is_a_start_that_is_not_fitted(tmp_path):
+    table = torch.zeros(1, 9, 19, dtype=torch.float64)
+    table[..., 3] = 1
+    table[0, 0, :3] = torch.tensor([1.0, 2.0, 3.0])
+    table[0, 0, 7:13] = torch.tensor([4.0, 5.0, 6.0, 0.7, 0.8, 0.9])
+    path = tmp_path / cube_tosses.FILE
+    path.parent.mkdir(parents=True)
+    buffer = io.BytesIO()
+    torch.save(table, buffer)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("tosses/7.pt", buffer.getvalue())
+    start = cube_tosses.recorded_starts(tmp_path)["7"]
+    half = cube_tosses.HALF
+    expected = [half, 2 * half, 3 * half, 1, 0, 0, 0, 4 * half, 5 * half, 6 * half, 0.7, 0.8, 0.9]
+    assert np.allclose(start, expected)
+    trials, _ = simulated(1, 30)
+    flight = replace(fit_flight(trials[0], "box0", CUBE.corners), recorded_start=start)
+    states = flight.initial_state(np.array([[0.0, 0.0, 0.0], [0.004, 0.0, 0.0]]), 9.81)
+    assert np.array_equal(states, [start, start])
+
+
+def test_penetration_is_that_of_the_lowest_corner():
+    trials, _ = simulated(1, 9)
+    tosses = Tosses((fit_flight(trials[0], "box0", CUBE.corners),), 0.1)
+    states = np.zeros((1, 1, 10, 7))
+    states[..., 2] = 0.2
+    states[..., 3] = 1
+    states[0, 0, 0, 2] = 0.049  # lies 1 mm too deep
+    states[0, 0, 1, 2:] = 0.06, np.cos(np.pi / 8), np.sin(np.pi / 8), 0, 0  # stands on an edge
+    depth = tosses.penetration(states, np.full(3, 0.05), 0.002)
+    on_edge = 100 * (0.05 * np.sqrt(2) + 0.002 - 0.06) / 0.1
+    assert depth.largest == pytest.approx(on_edge)
+    assert depth.mean == pytest.approx((3 + on_edge) / 10)
+
+
+def test_a_scene_of_recorded_lengths_moves_as_the_true_one():
+    """Lengths and gravity times one factor, all else equal: the same motion in other metres."""
+    paths = []
+    for scale in (1.0, cube_tosses.RECORDED_LENGTH):
+        scene = toss_methods.make_scene(box_contact_params()[:1], scale=scale)
+        start = np.array([[0, 0, 0.08 * scale, 1, 0.2, 0.1, 0, 0.5 * scale, 0, 0, 1, 2, 3.0]])
+        start[:, 3:7] /= np.linalg.norm(start[:, 3:7])
+        states = MujocoSim(scene).rollout(start, np.zeros((1, 400, 0)))
+        paths.append(np.concatenate([states[..., :3] / scale, states[..., 3:7]], -1))
+    moved = np.abs(paths[0][0, -1] - paths[0][0, 0]).max()
+    assert moved > 0.05
+    # The contact's solimp width stays in metres, since it is identified in those of the recording.
+    assert np.abs(paths[0] - paths[1]).max() < 5e-3
+
+
+def test_the_graph_network_predicts_tosses_that_mujoco_identified():
+    trials, _ = simulated(2, 40, friction=0.4)
+    flights = tuple(fit_flight(t, "box0", CUBE.corners) for t in trials)
+    theta = {
+        param.name: param.nominal for param in toss_methods.make_scene(toss_methods.ALL).params
+    }
+    problem = toss_methods.TossProblem(
+        fit=flights, test=flights, seed=0, quick=False, thetas={"mujoco-shape": theta}
+    )
+    result = toss_methods.METHODS["graph"](problem)
+    assert result.theta == theta
+    assert result.errors.position.shape == result.penetration.mean.shape == (1, 2)
+    assert result.errors.position.max() < 20
+    assert result.errors.soon_rotation.max() < 20
 
 
 def test_held_out_tosses_choose_among_restarts_and_are_not_fitted():

@@ -242,6 +242,7 @@ TABLES = {
             {
                 "method": "",
                 "n": "d",
+                "start": "",
                 "position_pct": ".2f",
                 "rotation_deg": ".2f",
                 "position_median": ".2f",
@@ -249,6 +250,8 @@ TABLES = {
                 "position_soon": ".2f",
                 "rotation_soon": ".2f",
                 "wrong_face": ".3f",
+                "penetration_pct": ".2f",
+                "penetration_largest": ".2f",
                 "seeds": "d",
             },
         ),

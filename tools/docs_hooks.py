@@ -78,6 +78,7 @@ API = {
         "clashsim.sim.mjx.simulator",
         "clashsim.sim.augmented.simulator",
         "clashsim.core.augmentation_spec",
+        "clashsim.core.friction_formula",
         "clashsim.sim.graph.simulator",
         "clashsim.slides.law",
         "clashsim.nets.strike_table",
@@ -85,6 +86,8 @@ API = {
     "Fitting in MJX": [
         "clashsim.fit.mjx_windows",
         "clashsim.fit.augmented",
+        "clashsim.fit.learned_friction",
+        "clashsim.fit.friction_formulas",
         "clashsim.optim.basin_hopping",
     ],
     "Planning": [

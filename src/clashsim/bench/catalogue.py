@@ -41,7 +41,7 @@ MODULES = {
     "scaling": "scaling",
 }
 # Options that a user may give but that some benchmarks do not have. All benchmarks have `quick`.
-_REFUSABLE = ("seeds", "sets", "methods", "plain", "resume", "device", "executor")
+_REFUSABLE = ("seeds", "first_seed", "sets", "methods", "plain", "resume", "device", "executor")
 
 
 def load_benchmark(name: str) -> Any:
@@ -67,7 +67,7 @@ def check_options(name: str, given: Iterable[str]) -> None:
     known = load_benchmark(name).OPTIONS
     for option in given:
         if option not in known:
-            raise ParamError(f"the bench {name} has no option --{option}")
+            raise ParamError(f"the bench {name} has no option --{option.replace('_', '-')}")
 
 
 def run_benchmark(name: str, options: BenchOptions) -> list[Row]:

@@ -16,12 +16,13 @@ from clashsim.core.progress import Progress, quiet
 class BenchOptions:
     """Options of a benchmark run.
 
-    Each benchmark module names in its constant `OPTIONS` which of root, seeds, sets, methods,
-    plain, resume, device and executor it uses.
+    Each benchmark module names in its constant `OPTIONS` which of root, seeds, first_seed, sets,
+    methods, plain, resume, device and executor it uses.
 
     Attributes:
         root: Folder of the public recordings.
         seeds: Number of repetitions; None takes the default of the benchmark.
+        first_seed: Seed of the first repetition; further ones count up from it.
         quick: Run a small part of the benchmark, to see that it works.
         sets: Names of the data sets to measure; None takes all.
         methods: Names of the methods to measure; None takes all.
@@ -37,6 +38,7 @@ class BenchOptions:
 
     root: Path | None = None
     seeds: int | None = None
+    first_seed: int = 0
     quick: bool = False
     sets: Sequence[str] | None = None
     methods: Sequence[str] | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -53,9 +54,11 @@ PLAIN_PARAMS = tuple(range(6))
 NETWORK_INPUTS = ("sin/upper", "cos/upper", "sin/lower", "cos/lower", "qvel/upper", "qvel/lower")
 # Inputs are divided by these: 1 for sines and cosines, and for velocities (rad/s) about the median
 # speed in the recordings to fit on.
-INPUT_SCALES = (1.0, 1.0, 1.0, 1.0, 8.0, 16.0)
+_SPEED_SCALES = {"upper": 8.0, "lower": 16.0}
+INPUT_SCALES = (1.0, 1.0, 1.0, 1.0, *_SPEED_SCALES.values())
 # One unit of a network's output, N m: a hundredth of the torque of gravity on the joint.
 _TORQUE_SCALES = {"upper": 4e-4, "lower": 4e-5}
+NetworkForm = Literal["torque", "acceleration", "damping"]
 # Distances of the markers from their joints (m), offsets of the markers in the image (m), aspect,
 # shear, perspective (1/m) and lens (1/m^2) of the camera.
 CAMERA = (
@@ -84,23 +87,35 @@ _SPEED_FRAMES = 12  # observed frames from which the first velocity is estimated
 _COMPILED_ROWS = 32
 
 
-def augmentation(units: int = 8) -> tuple[NeuralScalar, ...]:
-    """A neural torque in each joint, which may depend on all of the state.
+def augmentation(units: int = 8, form: NetworkForm = "torque") -> tuple[NeuralScalar, ...]:
+    """A network for each joint, which may depend on all of the state.
 
     Args:
         units: Hidden units of each network.
+        form: What the networks change: the joints' torques, their accelerations (as of a model
+            beside the simulator, whose outputs do not pass through the inertia), or their damping,
+            which stays positive.
     """
+    inertia = SCENE.base.dof_M0
     scalars = []
-    for joint, scale in _TORQUE_SCALES.items():
-        scalars.append(
-            NeuralScalar(
-                f"force/{joint}",
-                NETWORK_INPUTS,
-                units=units,
-                scale=scale,
-                input_scales=INPUT_SCALES,
-            )
+    for i, (joint, torque) in enumerate(_TORQUE_SCALES.items()):
+        scalar = NeuralScalar(
+            f"force/{joint}", NETWORK_INPUTS, units=units, scale=torque, input_scales=INPUT_SCALES
         )
+        if form == "acceleration":
+            scalar = replace(
+                scalar, target=f"acceleration/{joint}", scale=torque / float(inertia[i])
+            )
+        if form == "damping":
+            scalar = replace(
+                scalar,
+                target=f"joint/{joint}/damping",
+                mode="positive",
+                reads=(*NETWORK_INPUTS, f"logspeed/{joint}"),
+                input_scales=(*INPUT_SCALES, 1.0),
+                scale=torque / _SPEED_SCALES[joint],
+            )
+        scalars.append(scalar)
     return tuple(scalars)
 
 

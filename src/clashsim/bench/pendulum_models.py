@@ -1,13 +1,16 @@
 """Models of the real double pendulum, fitted to the same windows one after the other.
 
-analytic   MuJoCo's double pendulum with identified parameters
-geometry   the same with a calibrated camera
-neural     the same with a network in each joint's torque
+analytic     MuJoCo's double pendulum with identified parameters
+geometry     the same with a calibrated camera
+neural       the same with a network in each joint's torque
+dissipative  with a network in each joint's damping, which stays positive
+residual     with a network that is added to each joint's acceleration
+formula      geometry with the friction formulas that suggest themselves for neural's torques
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,14 +23,17 @@ from clashsim.bench.pendulum_camera import (
     PLAIN_PARAMS,
     RADII,
     SCENE,
+    NetworkForm,
     augmentation,
     camera_view,
     cut_windows,
     trajectory_windows,
 )
-from clashsim.core.augmentation_spec import NeuralScalar, initial_weights
+from clashsim.core.augmentation_spec import AugmentationSpec, NeuralScalar, initial_weights
 from clashsim.core.errors import DataError
+from clashsim.core.friction_formula import FormulaScalar
 from clashsim.data.pendulum import RATE, PendulumRun
+from clashsim.fit.learned_friction import LearnedFriction, suggest_friction
 from clashsim.fit.shooting import (
     FreeParameters,
     ShootingFit,
@@ -60,6 +66,7 @@ _QUICK_UNITS = 2
 _QUICK_STEPS = 2
 _ALL_PARAMS = tuple(range(len(PARAMS)))
 _WHOLE_CAMERA = tuple(range(len(CAMERA)))
+_EVERYTHING = FreeParameters(_ALL_PARAMS, _WHOLE_CAMERA, train=True, ridge=RIDGE)
 _SECOND_BOB = 2  # index of the marker in recorded windows
 _SECOND_BOB_IMAGE = slice(4, 6)  # columns of an image: x and y of pivot, first and second bob
 
@@ -144,8 +151,55 @@ class PendulumModels:
     @cached_property
     def neural(self) -> ShootingFit:
         """Networks trained as well."""
-        free = FreeParameters(_ALL_PARAMS, _WHOLE_CAMERA, train=True, ridge=RIDGE)
-        return self._fit(self.geometry, free)
+        return self._fit(self.geometry, _EVERYTHING)
+
+    @cached_property
+    def dissipative(self) -> ShootingFit:
+        """Networks that only brake, trained as well."""
+        return self._fit(self._with_networks("damping"), _EVERYTHING)
+
+    @cached_property
+    def residual(self) -> ShootingFit:
+        """Networks beside the simulator, trained as well."""
+        return self._fit(self._with_networks("acceleration"), _EVERYTHING)
+
+    @cached_property
+    def friction(self) -> tuple[LearnedFriction, ...]:
+        """The friction formulas that suggest themselves for the neural model's joints."""
+        steps = self.lengths[-1] // _FRAMES_PER_STEP
+        visited = rollout_uncontrolled(self.neural.sim, self.neural.start, steps=steps)
+        return suggest_friction(self.neural.sim, visited)
+
+    @cached_property
+    def formula(self) -> ShootingFit:
+        """These formulas in place of the networks, with their coefficients fitted as well."""
+        geometry = self.geometry
+        assert geometry.sim.theta is not None
+        theta = geometry.sim.theta.copy()
+        scalars = []
+        for joint in self.friction:
+            formula = joint.without_load.formula
+            i = [param.name for param in PARAMS].index(f"{joint.joint}_damping")
+            theta[i] = np.clip(formula.damping, PARAMS[i].low, PARAMS[i].high)
+            # Viscous friction is the scene's damping, which is fitted as a parameter.
+            terms = tuple(term for term in formula.terms if term != "viscous")
+            if terms:
+                scalars.append(FormulaScalar(f"force/{joint.joint}", replace(formula, terms=terms)))
+        sim = AugmentedSim(SCENE, scalars, theta=theta, timestep=_FRAMES_PER_STEP / RATE)
+        free = replace(_EVERYTHING, train=bool(scalars))
+        return self._fit(replace(geometry, sim=sim), free)
+
+    def _with_networks(self, form: NetworkForm) -> ShootingFit:
+        """The model `geometry` with other networks, which are not trained yet."""
+        networks = augmentation(_QUICK_UNITS if self.quick else UNITS, form)
+        sim = AugmentedSim(
+            SCENE,
+            networks,
+            theta=self.geometry.sim.theta,
+            weights=initial_weights(networks, seed=self.seed),
+            timestep=_FRAMES_PER_STEP / RATE,
+        )
+        return replace(self.geometry, sim=sim)
 
     def _fit(self, model: ShootingFit, free: FreeParameters) -> ShootingFit:
         """Fit a model further, at one length of windows after the other."""
@@ -178,9 +232,9 @@ class PendulumModels:
         return [(length, _STEPS) for length in ends]
 
     @cached_property
-    def _frame_by_frame(self) -> AugmentedSim:
-        """An untrained simulator whose steps are single frames."""
-        return AugmentedSim(SCENE, self.augmentation)
+    def _frame_by_frame(self) -> dict[AugmentationSpec, AugmentedSim]:
+        """Simulators whose steps are single frames, by their augmentation spec."""
+        return {}
 
     def predict(self, model: ShootingFit, windows: np.ndarray) -> np.ndarray:
         """Predict the images of the markers from the first `OBSERVED` frames of windows.
@@ -192,7 +246,10 @@ class PendulumModels:
         Returns:
             Images, that is x and y of pivot, first and second bob, (N, T, 6), m.
         """
-        sim = self._frame_by_frame.with_weights(model.sim.weights, model.sim.theta)
+        spec = model.sim.augmentation
+        if spec not in self._frame_by_frame:
+            self._frame_by_frame[spec] = AugmentedSim(SCENE, spec)
+        sim = self._frame_by_frame[spec].with_weights(model.sim.weights, model.sim.theta)
         observed = shorten_windows(trajectory_windows(windows, observed=OBSERVED), OBSERVED)
         fit = fit_by_shooting(
             sim, observed, OBSERVATION, camera=model.camera, steps=_TEST_START_STEPS

@@ -11,13 +11,21 @@ recordings that are held out as a whole.
     neural-without-upper, neural-without-lower
                           `neural` with the network of one joint silenced, which shows how much that
                           network matters
+    neural-dissipative    networks that act on the joints' damping, which stays positive, instead
+                          of adding a torque
+    residual-physics      networks that are added to the joints' accelerations, beside the
+                          simulator instead of inside its torques
+    analytic-formula      `analytic-geometry` with the friction formulas that suggest themselves for
+                          what the networks of `neural` learned
     recurrent             a recurrent network without physics
     floor                 errors of `neural` on its own trajectories with the camera's noise: the
                           errors that it would have if it were the true model
 
 Frames are counted from the last observed frame; only `within_mm` is the error at a frame that is
 counted from the beginning of the window. All settings were chosen on a split of the recordings to
-fit on. Seeds draw windows and first weights; the recordings held out are always the same.
+fit on. Seeds draw windows and first weights; the recordings held out are always the same. With
+`--first-seed` and one resume file, seeds can be measured in several runs; a last run with all seeds
+then reads them from the file.
 """
 
 from __future__ import annotations
@@ -41,7 +49,7 @@ from clashsim.data.pendulum import load, split
 from clashsim.fit.shooting import ShootingFit
 from clashsim.report.neural_scalar_plots import plot_scalar_quantiles
 
-OPTIONS = frozenset({"root", "seeds", "methods", "resume"})
+OPTIONS = frozenset({"root", "seeds", "first_seed", "methods", "resume"})
 FAR = 5.0  # mm, error at which a prediction counts as far from the recording
 _NUM_BOOTSTRAP = 1000  # resamples
 _BASELINE = "analytic-geometry"  # method that ratios refer to
@@ -95,6 +103,9 @@ METHODS: dict[str, Callable[[PendulumModels], np.ndarray]] = {
     "neural": lambda models: models.errors(models.neural),
     "neural-without-upper": lambda models: _silenced(models, 0),
     "neural-without-lower": lambda models: _silenced(models, 1),
+    "neural-dissipative": lambda models: models.errors(models.dissipative),
+    "residual-physics": lambda models: models.errors(models.residual),
+    "analytic-formula": lambda models: models.errors(models.formula),
     "recurrent": _recurrent,
     "floor": _floor,
 }
@@ -107,20 +118,22 @@ def run(options: BenchOptions) -> list[Row]:
         options: What to measure; the folder of recordings is needed.
 
     Returns:
-        One row per method and frame: median and mean error over windows and seeds (mm), the 95 %
-        interval of the median by bootstrap over recordings, and the ratio to analytic-geometry.
+        One row per method and frame: median and mean error over windows and seeds (mm), and the
+        ratio of medians to analytic-geometry; both with 95 % intervals, by bootstrap over
+        recordings and, where there are several, over seeds.
     """
     root = options.recordings()
     methods = choose(options.methods, list(METHODS), what="method")
-    seeds = options.repetitions(1)
+    first = options.first_seed
+    seeds = range(first, first + options.repetitions(1))
     fit, held_out = split(load(root))
     done = read_rows(options.resume)
     recording = PendulumModels(fit, held_out, 0, options.quick).test_recordings
     held_out_names = [run.name for run in held_out]
     found: dict[str, list[np.ndarray]] = {}
     missing: list[Row] = []
-    with options.progress("pendulum", len(methods) * seeds) as advance:
-        for seed in range(seeds):
+    with options.progress("pendulum", len(methods) * len(seeds)) as advance:
+        for seed in seeds:
             models = PendulumModels(fit, held_out, seed, options.quick)
             for method in methods:
                 head = {
@@ -135,6 +148,8 @@ def run(options: BenchOptions) -> list[Row]:
                         row = head | _measure(METHODS[method](models))
                         if method == "neural":
                             row |= _trained_values(models.neural)
+                        if method == "analytic-formula":
+                            row["friction"] = [joint.figures() for joint in models.friction]
                         append_rows(options.resume, [row])
                     found.setdefault(method, []).append(np.array(row["errors"], float))
                 options.save(_compare(found, recording) + missing)
@@ -155,9 +170,20 @@ def _compare(found: dict[str, list[np.ndarray]], recording: np.ndarray) -> list[
     for method, errors in found.items():
         rows += _rows(method, errors, recording)
     baseline = {row["frame"]: row["error_mm"] for row in rows if row["method"] == _BASELINE}
-    if baseline:
-        for row in rows:
-            row["ratio"] = round(row["error_mm"] / baseline[row["frame"]], 3)
+    if not baseline:
+        return rows
+    of_baseline = _resampled_medians(found[_BASELINE], recording)
+    ends = {}
+    for method, errors in found.items():
+        # Resamples of as many seeds are pairs.
+        if len(errors) == len(found[_BASELINE]):
+            ends[method] = _interval(_resampled_medians(errors, recording) / of_baseline)
+    for row in rows:
+        row["ratio"] = round(row["error_mm"] / baseline[row["frame"]], 3)
+        if row["method"] in ends:
+            low, high = ends[row["method"]]
+            i = FRAMES.index(row["frame"])
+            row["ratio_range"] = f"{low[i]:.3f} to {high[i]:.3f}"
     return rows
 
 
@@ -233,7 +259,7 @@ def _rows(method: str, errors: list[np.ndarray], recording: np.ndarray) -> list[
         recording: Number of the recording of each window, (N,).
     """
     table = np.concatenate(errors)
-    low, high = _median_interval(table, np.tile(recording, len(errors)))
+    low, high = _interval(_resampled_medians(errors, recording))
     until_far = table[:, 2 * len(FRAMES)]
     rows = []
     for i, frame in enumerate(FRAMES):
@@ -256,13 +282,27 @@ def _rows(method: str, errors: list[np.ndarray], recording: np.ndarray) -> list[
     return rows
 
 
-def _median_interval(table: np.ndarray, recording: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """95 % interval of the median of each column, by bootstrap over recordings."""
-    groups = [table[recording == number] for number in np.unique(recording)]
+def _resampled_medians(errors: list[np.ndarray], recording: np.ndarray) -> np.ndarray:
+    """Medians (r, 9) of the columns in r resamples of the recordings and, if several, the seeds.
+
+    The resamples are the same for all methods, so that ratios of methods can be resampled.
+
+    Args:
+        errors: For each seed, the figures (N, 9) that `_measure` gives.
+        recording: Number of the recording of each window, (N,).
+    """
+    groups = [np.flatnonzero(recording == number) for number in np.unique(recording)]
     rng = np.random.default_rng(0)
     medians = []
     for _ in range(_NUM_BOOTSTRAP):
+        seeds = rng.integers(0, len(errors), len(errors)) if len(errors) > 1 else [0]
         drawn = rng.integers(0, len(groups), len(groups))
-        medians.append(np.median(np.concatenate([groups[i] for i in drawn]), 0))
-    low, high = np.percentile(np.array(medians), [2.5, 97.5], axis=0)
+        windows = np.concatenate([groups[i] for i in drawn])
+        medians.append(np.median(np.concatenate([errors[seed][windows] for seed in seeds]), 0))
+    return np.array(medians)
+
+
+def _interval(resampled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the 95 % interval of each column of resampled figures (r, c)."""
+    low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
     return low, high

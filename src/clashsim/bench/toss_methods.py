@@ -8,40 +8,38 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from clashsim.core.box import SUBSTEPS
+from clashsim.core.box import SUBSTEPS, Box
 from clashsim.core.floor_scenes import (
     box_contact_params,
     box_inertia_params,
     box_scene,
     box_shape_params,
 )
-from clashsim.core.params import Param
-from clashsim.core.scene import Scene
+from clashsim.core.params import Param, to_unit
+from clashsim.core.scene import STRIKE, Scene
 from clashsim.data.public_sets import cube_tosses
 from clashsim.data.segmentation.free_flight import Flight, estimate_gravity
-from clashsim.fit.adapt import AdaptationConfig, BoxParameters, adapt, predict_tosses
+from clashsim.fit.motion_run import GraphValues, graph_simulator
 from clashsim.fit.toss_cmaes import by_name, identify_tosses
-from clashsim.fit.toss_rollouts import TossErrors, Tosses, TossRollouts
-from clashsim.nets.mesh_graph import GraphNet
-from clashsim.nets.network_file import shipped_net
+from clashsim.fit.toss_rollouts import Penetration, TossErrors, Tosses, TossRollouts
 
 _MAX_FITTED_FRAMES = 100  # of a toss, in identification
 _ALL_FRAMES = 10_000  # more than any toss has
 _QUICK_FRAMES = 30
 _GENERATIONS = 100  # of CMA-ES
 _QUICK_GENERATIONS = 3
-_AUGMENTED_EPOCHS = 60  # of the network that is trained on the tosses alone
-_QUICK_EPOCHS = 2
+_GRAPH_BATCH = 128  # largest number of tosses that the graph network simulates at once
+_GRAVITY = 9.81  # m/s^2
 # MuJoCo's own defaults of sliding friction, time constant (s) and damping ratio.
 _DEFAULT_CONTACT = {"friction": 1.0, "time_constant": 0.02, "damping_ratio": 1.0}
 
 
 class TossResult(NamedTuple):
-    """Errors on the tosses to predict, and the values that were used, by name."""
+    """How a method predicts the tosses, and the values that it used, by name."""
 
     errors: TossErrors
+    penetration: Penetration
     theta: dict[str, float]
 
 
@@ -78,18 +76,13 @@ class TossProblem:
     def test_in_mujoco(self, scene: Scene, theta: np.ndarray) -> TossResult:
         """Errors of MuJoCo at theta (p,) on the tosses to predict."""
         rollouts = self.rollouts(scene, self.test)
-        errors = rollouts.tosses.errors(rollouts.states(theta[None]))
-        return TossResult(errors, by_name(scene.params, theta))
+        return _compare(rollouts, theta, rollouts.states(theta[None]))
 
-    def test_network(self, net: GraphNet, values: BoxParameters) -> TossErrors:
-        """Errors of a graph network on the tosses to predict."""
-        tosses = _tosses(self.test)
-        if not self.quick:
-            return tosses.errors(predict_tosses(net, [values], self.test))
-        states = predict_tosses(net, [values], self.test, longest=_QUICK_FRAMES)
-        # Frames that were not rolled out repeat the last state.
-        missing = tosses.length - states.shape[2]
-        return tosses.errors(np.pad(states, ((0, 0), (0, 0), (0, missing), (0, 0)), mode="edge"))
+    def test_in_graph(self, scene: Scene, theta: np.ndarray) -> TossResult:
+        """Errors of the shipped graph network at theta (p,) on the tosses to predict."""
+        rollouts = self.rollouts(scene, self.test)
+        longest = _QUICK_FRAMES if self.quick else _ALL_FRAMES
+        return _compare(rollouts, theta, _graph_states(rollouts, theta, longest))
 
 
 Method = Callable[[TossProblem], TossResult]
@@ -99,23 +92,96 @@ def _tosses(flights: Sequence[Flight], longest: int = _ALL_FRAMES) -> Tosses:
     return Tosses(tuple(flights), width=2 * cube_tosses.HALF, longest=longest)
 
 
-def _scene(params: Sequence[Param]) -> Scene:
-    """The cube and its floor."""
-    return box_scene(cube_tosses.CUBE, params, timestep=1 / cube_tosses.RATE / SUBSTEPS)
+def _compare(rollouts: TossRollouts, theta: np.ndarray, states: np.ndarray) -> TossResult:
+    """Compare states (1, n, T, 13), simulated with theta (p,), with the recorded tosses."""
+    model = rollouts.scene.model(theta)
+    half = np.array(model.geom(cube_tosses.BODY).size)
+    rounding = float(model.pair(STRIKE).margin[0])
+    penetration = rollouts.tosses.penetration(states, half, rounding)
+    errors = rollouts.tosses.errors(states)
+    return TossResult(errors, penetration, by_name(rollouts.scene.params, theta))
+
+
+def _graph_states(rollouts: TossRollouts, theta: np.ndarray, longest: int) -> np.ndarray:
+    """States (1, n, T, 13) by the shipped network.
+
+    Tosses of similar length form a batch. A toss keeps its last state after its own end, and after
+    `longest` frames.
+    """
+    scene = rollouts.scene
+    model = scene.model(theta)
+    values = by_name(scene.params, theta)
+    contact_params = box_contact_params()
+    body = model.body(cube_tosses.BODY)
+    half_x, half_y, half_z = (float(size) for size in model.geom(cube_tosses.BODY).size)
+    inertia_x, inertia_y, inertia_z = (float(moment) for moment in body.inertia)
+    x, y, z = (float(coordinate) for coordinate in body.ipos)
+    simulator = graph_simulator(
+        GraphValues(
+            box=Box(
+                (half_x, half_y, half_z),
+                float(body.mass[0]),
+                (inertia_x, inertia_y, inertia_z),
+                (x, y, z),
+            ),
+            contact=to_unit(
+                contact_params, np.array([values[param.name] for param in contact_params])
+            ),
+            gravity=-float(model.opt.gravity[2]),
+            floor=0.0,
+            dt=1 / cube_tosses.RATE,
+            rounding=float(model.pair(STRIKE).margin[0]),
+        )
+    )
+    starts = rollouts.starts(theta[None])[0]
+    lengths = np.array([len(flight.position) for flight in rollouts.tosses.flights])
+    lengths = np.minimum(lengths, longest)
+    states = np.zeros((len(starts), rollouts.tosses.length, starts.shape[1]))
+    num_batches = -(-len(starts) // _GRAPH_BATCH)  # rounded up
+    for batch in np.array_split(np.argsort(lengths), num_batches):
+        frames = int(lengths[batch].max())
+        simulated = simulator.rollout(starts[batch], np.zeros((len(batch), frames - 1, 0)))
+        states[batch, :frames] = simulated
+        states[batch, frames:] = simulated[:, -1:]
+    return states[None]
+
+
+def make_scene(params: Sequence[Param], *, scale: float = 1.0) -> Scene:
+    """The cube and its floor, with all lengths and gravity multiplied by `scale`."""
+    cube = _scaled(cube_tosses.CUBE, scale)
+    timestep = 1 / cube_tosses.RATE / SUBSTEPS
+    return box_scene(cube, params, timestep=timestep, gravity=scale * _GRAVITY)
+
+
+def _scaled(box: Box, scale: float) -> Box:
+    """A centred box with its lengths multiplied by `scale`; its mass stays."""
+    x, y, z = box.half
+    inertia_x, inertia_y, inertia_z = box.inertia
+    area = scale**2
+    return Box(
+        (scale * x, scale * y, scale * z),
+        box.mass,
+        (area * inertia_x, area * inertia_y, area * inertia_z),
+    )
 
 
 def _mujoco_default(problem: TossProblem) -> TossResult:
     """MuJoCo's default contact, and the cube as its authors describe it."""
     params = [param for param in box_contact_params("standard") if param.name in _DEFAULT_CONTACT]
     theta = np.array([_DEFAULT_CONTACT[param.name] for param in params])
-    return problem.test_in_mujoco(_scene(params), theta)
+    return problem.test_in_mujoco(make_scene(params), theta)
 
 
-def _identified(params: Sequence[Param]) -> Method:
-    """MuJoCo with parameters identified by CMA-ES."""
+def _identified(params: Sequence[Param], *, scale: float = 1.0) -> Method:
+    """MuJoCo with parameters identified by CMA-ES.
+
+    Args:
+        params: The parameters.
+        scale: Factor of the scene's lengths and gravity.
+    """
 
     def method(problem: TossProblem) -> TossResult:
-        scene = _scene(params)
+        scene = make_scene(params, scale=scale)
         frames = _QUICK_FRAMES if problem.quick else _MAX_FITTED_FRAMES
         generations = _QUICK_GENERATIONS if problem.quick else _GENERATIONS
         rollouts = problem.rollouts(scene, problem.fit, frames)
@@ -131,7 +197,7 @@ def _identified_by_gradient(params: Sequence[Param]) -> Method:
     def method(problem: TossProblem) -> TossResult:
         from clashsim.fit.toss_mjx import identify_tosses_mjx
 
-        scene = _scene(params)
+        scene = make_scene(params)
         found = identify_tosses_mjx(
             problem.rollouts(scene, problem.fit),
             seed=problem.seed,
@@ -148,46 +214,26 @@ def _graph(problem: TossProblem) -> TossResult:
 
     The network was trained on simulated data alone (`clashsim.fit.data_scaling`).
     """
-    theta = problem.thetas.get("mujoco-shape")
-    if not theta:
-        theta = METHODS["mujoco-shape"](problem).theta
-    values = BoxParameters(theta, cube_tosses.CUBE)
-    return TossResult(problem.test_network(shipped_net(), values), theta)
-
-
-def _graph_augmented(problem: TossProblem) -> TossResult:
-    """A network that is trained on nothing but the n tosses.
-
-    Tosses rotated about the vertical would add nothing, because the network is equivariant to such
-    rotations.
-    """
-    torch.manual_seed(problem.seed)
-    theta = {"gravity": problem.gravity}
-    contact_params = box_contact_params()
-    for param in contact_params:
-        theta[param.name] = param.nominal
-    config = AdaptationConfig(
-        epochs=_QUICK_EPOCHS if problem.quick else _AUGMENTED_EPOCHS,
-        values=0.0,
-        weights=1e-3,
-        anchor=0.0,
-        horizons=(3, 6, 12),
-    )
-    untrained = GraphNet(len(contact_params))
-    net, values = adapt(untrained, theta, cube_tosses.CUBE, problem.fit, config)
-    return TossResult(problem.test_network(net, values), theta)
+    found = problem.thetas.get("mujoco-shape")
+    if not found:
+        found = METHODS["mujoco-shape"](problem).theta
+    scene = make_scene(ALL)
+    theta = np.array([found[param.name] for param in scene.params])
+    return problem.test_in_graph(scene, theta)
 
 
 _CONTACT = box_contact_params()
-_INERTIA = box_inertia_params(cube_tosses.CUBE)
-_SHAPE = box_shape_params(cube_tosses.CUBE)
+_INERTIA = (*_CONTACT, *box_inertia_params(cube_tosses.CUBE))
+ALL = (*_INERTIA, *box_shape_params(cube_tosses.CUBE))
+_SCALE = cube_tosses.RECORDED_LENGTH
+_SCALED_INERTIA = (*_CONTACT, *box_inertia_params(_scaled(cube_tosses.CUBE, _SCALE)))
 METHODS: dict[str, Method] = {
     "mujoco-default": _mujoco_default,
     "mujoco-table-ii": _identified(box_contact_params("standard")),
     "mujoco-contact": _identified(_CONTACT),
-    "mujoco-inertia": _identified((*_CONTACT, *_INERTIA)),
-    "mujoco-shape": _identified((*_CONTACT, *_INERTIA, *_SHAPE)),
-    "mjx-inertia": _identified_by_gradient((*_CONTACT, *_INERTIA)),
+    "mujoco-inertia": _identified(_INERTIA),
+    "mujoco-scale": _identified(_SCALED_INERTIA, scale=_SCALE),
+    "mujoco-shape": _identified(ALL),
+    "mjx-inertia": _identified_by_gradient(_INERTIA),
     "graph": _graph,
-    "graph-augmented": _graph_augmented,
 }

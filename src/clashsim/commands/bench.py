@@ -79,6 +79,8 @@ class BenchCommandOptions:
     """Folder of the public data sets; by default that of the environment variable CLASHSIM_DATA."""
     seeds: OptionalInt = None
     """Number of repetitions with different seeds; by default the benchmark's own number."""
+    first_seed: int = 0
+    """Seed of the first repetition (real-pendulum only)."""
     sets: Names = ()
     """Only these data sets, as in: --sets mit_ellipse lasa/D1 (accuracy benchmarks only)."""
     methods: Names = ()
@@ -112,6 +114,8 @@ def run(options: BenchCommandOptions) -> None:
 
     if options.seeds is not None and options.seeds < 1:
         raise ParamError(f"--seeds must be at least 1, got {options.seeds}")
+    if options.first_seed < 0:
+        raise ParamError(f"--first-seed must be at least 0, got {options.first_seed}")
     benchmark = load_benchmark(options.name)
     if options.plot is not None and not hasattr(benchmark, "plot"):
         raise ParamError(f"the benchmark {options.name} has no option --plot")
@@ -121,6 +125,7 @@ def run(options: BenchCommandOptions) -> None:
     to_measure = BenchOptions(
         root=options.data or _data_from_environment(),
         seeds=options.seeds,
+        first_seed=options.first_seed,
         quick=options.quick,
         sets=options.sets,
         methods=options.methods,

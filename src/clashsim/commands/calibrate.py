@@ -78,7 +78,9 @@ class CalibrateOptions:
     overwrite: bool = False
     """Replace the run if it exists."""
     write_mjcf: OptionalPath = None
-    """File to write the scene to, with the identified values in it and otherwise unchanged."""
+    """File to write the scene to, with the identified values in it and otherwise unchanged (for a
+    URDF, the MJCF that MuJoCo makes of it).
+    """
     pairs: Names = ()
     """Several pairs in trials: the bodies or geoms of each, as in block:ball block:wall, the struck
     one first. An impact is of the pair whose bodies touch.

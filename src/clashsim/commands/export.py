@@ -27,9 +27,10 @@ class ExportOptions:
 
     Example: clashsim export runs/first -o first --posterior-samples 100
 
-    scene.xml is your own file with the identified values in it, beside its meshes; ranges.json has
-    each parameter's value, 90 % interval and status; draws.csv has posterior samples, one set of
-    parameters per row; slide.json exists if the run has a slide model. In Python:
+    scene.xml is your own file with the identified values in it, beside its meshes (for a URDF, the
+    MJCF that MuJoCo makes of it); ranges.json has each parameter's value, 90 % interval and status;
+    draws.csv has posterior samples, one set of parameters per row; slide.json exists if the run has
+    a slide model. In Python:
     clashsim.load("runs/first").
     """
 

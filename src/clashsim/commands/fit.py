@@ -30,8 +30,8 @@ class FitOptions:
     to test the result.
 
     Methods: mujoco identifies parameters by CMA-ES and Gauss-Newton steps on MuJoCo's rollouts;
-    mjx by gradients in MJX; neural adds a small network to the torque of each joint; graph uses the
-    graph network for a box on a floor.
+    mjx by gradients in MJX; neural adds a small network to the torque of each joint, or with
+    --dissipative to its damping; graph uses the graph network for a box on a floor.
 
     In Python: clashsim.load("runs/pendulum").simulator().
     """
@@ -59,6 +59,10 @@ class FitOptions:
     """Seed of the fit and of the choice of held-out trials."""
     duration: float = 10.0
     """Seconds of each trial that are used at most."""
+    dissipative: bool = False
+    """Networks of the method neural only take energy from joints: they act on the damping, which
+    stays positive.
+    """
     threads: int = 0
     """Threads of MuJoCo; 0 uses all cores."""
     overwrite: bool = False
@@ -83,7 +87,7 @@ def config_from(options: FitOptions) -> FitRunConfig:
         seed=options.seed,
         duration=options.duration,
         overwrite=options.overwrite,
-        fit=MotionFitConfig(threads=options.threads),
+        fit=MotionFitConfig(threads=options.threads, dissipative=options.dissipative),
     )
 
 

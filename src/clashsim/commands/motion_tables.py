@@ -19,6 +19,7 @@ def print_motion_run(run: MotionRun) -> None:
         run: The run.
     """
     from clashsim.pipeline.motion_fitting import is_improved
+    from clashsim.report.friction_formulas import FRICTION_HEADER, FRICTION_TITLE, friction_rows
     from clashsim.report.motion_page import ACCURACY_HEADER, accuracy_rows
     from clashsim.report.tables import parameter_table
 
@@ -31,6 +32,14 @@ def print_motion_run(run: MotionRun) -> None:
     for row in accuracy_rows(metrics["models"]):
         table.add_row(*row)
     say_table(table)
+    friction = metrics.get("friction", [])
+    if friction:
+        formulas = Table(title=FRICTION_TITLE, title_justify="left")
+        for i, name in enumerate(FRICTION_HEADER):
+            formulas.add_column(name, justify="left" if i < 2 else "right", overflow="fold")
+        for row in friction_rows(friction):
+            formulas.add_row(*row)
+        say_table(formulas)
     for name, depths in metrics.get("penetration", {}).items():
         mean, largest = depths["mean_mm"], depths["largest_mm"]
         say(f"penetration, {name}: mean {mean:.2f} mm, largest {largest:.2f} mm")

@@ -138,10 +138,12 @@ def unwritten_params(run: CalibratedRun | MotionRun, edited: EditedMjcf) -> str:
     tail = ""
     unchanged = []
     for i, param in enumerate(run.scene.params):
-        if i not in run.written_params:
+        if i not in run.written_params or param.name in edited.unchanged:
             unchanged.append(param.name)
     if unchanged:
         tail += f"; left as they were: {', '.join(unchanged)}"
     if edited.unwritten:
         tail += f"; MJCF has no place for: {', '.join(edited.unwritten)}"
+    if edited.rewritten:
+        tail += f"; the scene is the MJCF that MuJoCo makes of your file, since {edited.rewritten}"
     return tail

@@ -14,8 +14,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from clashsim.core.errors import ParamError, did_you_mean
+from clashsim.core.friction_formula import FormulaScalar
 
-CombinationMode = Literal["add", "scale", "replace"]
+CombinationMode = Literal["add", "scale", "positive", "replace"]
+# Share of a network's `scale` that a positive scalar has at least before the network changes it: at
+# zero no finite output would change it.
+_LEAST_POSITIVE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -27,12 +31,17 @@ class NeuralScalar:
     a change of state zero.
 
     Attributes:
-        target: The scalar: a parameter ("joint/elbow/damping", "pair/strike/friction[0:2]"),
-            "force/JOINT", "acceleration/JOINT" or "state/JOINT".
-        reads: Inputs: "qpos/JOINT", "qvel/JOINT", "sin/JOINT", "cos/JOINT", "ctrl/ACTUATOR" or
-            "speed/BODY".
+        target: The scalar: a parameter ("joint/elbow/damping", "pair/strike/friction[0:2]",
+            "body/arm/mass"), "force/JOINT", "acceleration/JOINT" or "state/JOINT".
+        reads: Inputs: "qpos/JOINT", "qvel/JOINT", "sin/JOINT", "cos/JOINT", "logspeed/JOINT"
+            (logarithm of the speed, in which the damping of dry friction is a straight line),
+            "ctrl/ACTUATOR", "speed/BODY", or of a contact pair "gap/PAIR" (m, negative inside),
+            "slip_speed/PAIR" (m/s) and "normal_force/PAIR" (N, as without networks).
         mode: How the output y enters the scalar: "add" gives value + y, "scale" gives
-            value * exp(y), which keeps its sign, and "replace" gives y alone.
+            value * exp(y), which keeps its sign, and "replace" gives y alone. "positive" gives
+            scale * softplus(z + y / scale) with the z that leaves the value as it is where y = 0:
+            never negative, and about value + y above `scale`. In the damping of a joint it makes
+            a network that can only take energy from the joint.
         units: Number of hidden units.
         scale: Factor of the network's output: y = scale * network.
         input_scales: Divisors of the inputs, one for each; empty for 1.
@@ -80,6 +89,11 @@ class NeuralScalar:
         output_layer = np.zeros(self.units + 1)
         return np.concatenate([input_weights, biases, output_layer])
 
+    def silenced(self, weights: np.ndarray) -> np.ndarray:
+        """The weights (count,) with a last layer of zeros, so that the network outputs zero."""
+        output_layer = self.units + 1
+        return np.concatenate([weights[:-output_layer], np.zeros(output_layer)])
+
     def output(self, weights: Any, values: Any, xp: Any = np) -> Any:
         """Evaluate the network.
 
@@ -116,10 +130,16 @@ class NeuralScalar:
             return value + output
         if self.mode == "scale":
             return value * xp.exp(output)
+        if self.mode == "positive":
+            before = xp.maximum(value / self.scale, _LEAST_POSITIVE)
+            # The inverse of softplus, and softplus itself, in forms that do not overflow.
+            inverse = before + xp.log(-xp.expm1(-before))
+            return self.scale * xp.logaddexp(0.0, inverse + output / self.scale)
         return output
 
 
-AugmentationSpec = tuple[NeuralScalar, ...]
+AugmentingScalar = NeuralScalar | FormulaScalar
+AugmentationSpec = tuple[AugmentingScalar, ...]
 
 
 def initial_weights(augmentation: AugmentationSpec, *, seed: int = 0) -> np.ndarray:
@@ -147,7 +167,7 @@ def weight_slices(augmentation: AugmentationSpec) -> tuple[slice, ...]:
 def silence_networks(
     augmentation: AugmentationSpec, weights: np.ndarray, which: Sequence[int]
 ) -> np.ndarray:
-    """Set the last layers of some networks to zero, so that these networks output zero.
+    """Change the weights of some networks so that these networks output zero.
 
     Args:
         augmentation: The spec.
@@ -160,6 +180,5 @@ def silence_networks(
     silenced = np.array(weights, float)
     slices = weight_slices(augmentation)
     for i in which:
-        output_layer = augmentation[i].units + 1
-        silenced[slices[i]][-output_layer:] = 0
+        silenced[slices[i]] = augmentation[i].silenced(silenced[slices[i]])
     return silenced

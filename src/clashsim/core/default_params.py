@@ -15,6 +15,8 @@ import numpy as np
 from clashsim.core.contact_pairs import GROUND, IMMOVABLE_MASS, STRIKE, default_pair_params
 from clashsim.core.mobility import Mobility
 from clashsim.core.params import Param
+from clashsim.core.principal_axes import principal_axes, principal_axis_near
+from clashsim.core.scene_model import DELAY
 
 _MUJOCO_FRICTION = 1.0  # of a geom whose author gave none
 _FRICTION = 0.3
@@ -32,6 +34,9 @@ _OFFSET = 0.06
 _OFFSET_STD = 0.015
 _YAW_OFFSET = 0.06
 _YAW_OFFSET_STD = 0.015
+# Time (s) between the parting and the moment at which twists were measured.
+_DELAY = 0.02
+_DELAY_STD = 0.004
 _PLANAR_DIRECTIONS = 3  # of motion in a plane: two of translation and a rotation
 # How far the masses of a body may be from where its shapes and even density put them: offsets of
 # its mass centre, of the struck geom's bounding radius, and logarithms of its moments of inertia.
@@ -48,6 +53,7 @@ def default_params(
     struck: str,
     planar: bool,
     is_round: bool,
+    falls: bool,
 ) -> tuple[Param, ...]:
     """Parameters of any pair.
 
@@ -57,6 +63,7 @@ def default_params(
         struck: Name of the struck geom.
         planar: Whether the bodies move in a plane.
         is_round: Whether the struck body looks the same in any orientation.
+        falls: Whether gravity accelerates the struck body between contacts.
     """
     struck_body, striker = bodies
     radius = float(model.geom(struck).rbound[0])
@@ -68,7 +75,8 @@ def default_params(
     else:
         found += [_usual_friction(p) if p.name == f"{GROUND}_friction" else p for p in of_ground]
     mass = float(model.body_mass[striker.body])
-    if not striker.fixed and 0 < mass < IMMOVABLE_MASS:
+    has_name = bool(model.body(striker.body).name)  # which the target of a parameter needs
+    if has_name and not striker.fixed and 0 < mass < IMMOVABLE_MASS:
         low, high = mass / _MASS_FACTOR, mass * _MASS_FACTOR
         found.append(
             Param("striker_mass", f"body/{striker.name}/mass", mass, low, high, "kg", "log")
@@ -79,6 +87,8 @@ def default_params(
         mechanism = struck_body.mechanism
         is_led = mechanism is not None and len(mechanism.qvel) < _PLANAR_DIRECTIONS
         found += _effects(radius, has_offsets=not (is_round or is_led), slides=bool(of_ground))
+    if falls:
+        found.append(Param("delay", DELAY, 0.0, -_DELAY, _DELAY, "s", sd=_DELAY_STD))
     return tuple(found)
 
 
@@ -108,13 +118,11 @@ def _mass_distribution(
                 low, high = nominal - limit, nominal + limit
                 target = f"body/{name}/ipos[{i}]"
                 found.append(Param(f"centre_{axis}", target, nominal, low, high, "m", sd=std))
-        for i, axis in enumerate("xyz"):
+        for axis, i in principal_axis_near(model, body.body).items():
             target = f"body/{name}/inertia[{i}]"
             found.append(_inertia(f"inertia_{axis}", target, float(moments[i])))
     elif body.hinge is not None:
-        axes = np.zeros(9)
-        mujoco.mju_quat2Mat(axes, model.body_iquat[body.body])
-        along = (body.rotation @ axes.reshape(3, 3)).T @ body.hinge
+        along = (body.rotation @ principal_axes(model, body.body)).T @ body.hinge
         found.append(_inertia("inertia", f"body/{name}/inertia[0:3]", float(moments @ along**2)))
     return found
 

@@ -6,6 +6,7 @@ Effects are parameters of a scene with targets "effect/NAME":
   stores energy in sideways deformation and gives it back (tangential restitution, after Maw, Barber
   and Fawcett 1976 and Stronge 2000); MuJoCo's friction only dissipates. The simulated outcome keeps
   MuJoCo's restitution and point of action, but gets the impulse of a contact with this stiffness.
+- delay (s): time between the parting and the moment at which twists were measured.
 - x, y (m) and yaw (rad): pose of the recorded frame of the struck body in the body frame of the
   scene; not zero where motion-capture markers are slightly misplaced.
 """
@@ -20,6 +21,7 @@ from clashsim.core.angles import rotate_planar, rotate_quarter_turn
 from clashsim.core.contact_frame import ContactFrame, contact_frame, inertia
 from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
+from clashsim.core.scene_model import DELAY
 
 _STEPS = 80  # of the integration over one contact
 _DURATION_MARGIN = 1.1  # factor on the duration of a contact over which it is integrated
@@ -101,6 +103,11 @@ def as_recorded(
     position = np.stack([values.get("effect/x", zero), values.get("effect/y", zero)], 1)
     _move_recorded_frame(before, after, position=position, yaw=values.get("effect/yaw", zero))
     return before, after
+
+
+def measurement_delay(scene: Scene, theta: np.ndarray) -> np.ndarray:
+    """Times (N,), s, from the parting to the measurement of twists, for parameters (N, p)."""
+    return _effects(scene, theta).get(DELAY, np.zeros(len(theta)))
 
 
 def _effects(scene: Scene, theta: np.ndarray) -> dict[str, np.ndarray]:

@@ -193,13 +193,16 @@ def box_shape_params(box: Box, gravity: float = 9.81) -> tuple[Param, ...]:
     )
 
 
-def box_scene(box: Box, params: Sequence[Param], *, timestep: float) -> Scene:
+def box_scene(
+    box: Box, params: Sequence[Param], *, timestep: float, gravity: float = 9.81
+) -> Scene:
     """Make a scene of one box and a floor, in which mass centre and inertia can be parameters.
 
     Args:
         box: The box.
         params: The parameters to identify.
         timestep: s.
+        gravity: m/s^2, downwards.
 
     Returns:
         The scene.
@@ -209,5 +212,5 @@ def box_scene(box: Box, params: Sequence[Param], *, timestep: float) -> Scene:
     # its mass centre cannot be moved later, so both are made slightly uneven.
     x, y, z = box.inertia
     uneven = Box(box.half, box.mass, (x, y * 1.0001, z * 1.0002), (1e-6, 1e-6, 1e-6))
-    xml = boxes_mjcf([uneven], nominal_contact, timestep=timestep)
+    xml = boxes_mjcf([uneven], nominal_contact, timestep=timestep, gravity=gravity)
     return Scene(xml, "box0", "floor", None, tuple(params), name="box")

@@ -165,6 +165,31 @@ class Mobility:
             return plane_basis(self.hinge)
         return np.stack([self.slides[0], np.cross(self.hinge, self.slides[0]), self.hinge])
 
+    def free_fall(self, model: mujoco.MjModel, plane: np.ndarray | None) -> np.ndarray:
+        """What gravity does to the body between contacts.
+
+        Of a body whose origin is not its mass centre, what its rotation adds is left out.
+
+        Args:
+            model: The model.
+            plane: Rows (e1, e2, n) of the plane in which bodies are recorded; None in space.
+
+        Returns:
+            Acceleration (k,) of its twist, m/s^2, with zeros for the angular entries; zero where
+            joints other than slides of its own carry it.
+        """
+        acceleration = np.zeros(6 if plane is None else 3)
+        if self.fixed or self.mechanism is not None:
+            return acceleration
+        gravity = (1.0 - float(model.body_gravcomp[self.body])) * np.asarray(model.opt.gravity)
+        if not self.free:
+            gravity = self.slides.T @ (self.slides @ gravity)
+        if plane is None:
+            acceleration[:3] = gravity
+        else:
+            acceleration[:2] = plane[:2] @ gravity
+        return acceleration
+
     def coordinates(self, position: np.ndarray, rotation: np.ndarray) -> np.ndarray:
         """Compute the coordinates that put the body at given poses.
 

@@ -18,6 +18,7 @@ import numpy as np
 from clashsim.core.errors import ParamError, did_you_mean
 from clashsim.core.motion_scene import CONTACT, WORLD, MotionScene, root_of
 from clashsim.core.params import Param
+from clashsim.core.principal_axes import principal_axes, principal_axis_near
 
 _SCALAR = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
 _ROTATING = (int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_BALL))
@@ -188,12 +189,12 @@ def _inertia_params(model: mujoco.MjModel, body: int) -> list[Param]:
     hinge = _only_hinge_axis(model, body)
     if hinge is not None:
         # About one axis only, so one number stands for all: a body that has it about every axis.
-        along = (_principal_axes(model, body).T @ hinge) ** 2
+        along = (principal_axes(model, body).T @ hinge) ** 2
         return [_inertia(f"{name}_inertia", f"body/{name}/inertia[0:3]", float(moments @ along))]
     if not _rotates(model, body):
         return []
     params = []
-    for i, axis in enumerate("xyz"):
+    for axis, i in principal_axis_near(model, body).items():
         target = f"body/{name}/inertia[{i}]"
         params.append(_inertia(f"{name}_inertia_{axis}", target, float(moments[i])))
     return params
@@ -258,13 +259,6 @@ def _rotates(model: mujoco.MjModel, body: int) -> bool:
                 return True
         carrier = int(model.body_parentid[carrier])
     return False
-
-
-def _principal_axes(model: mujoco.MjModel, body: int) -> np.ndarray:
-    """Principal axes of inertia of a body as columns (3, 3), in its frame."""
-    axes = np.zeros(9)
-    mujoco.mju_quat2Mat(axes, model.body_iquat[body])
-    return axes.reshape(3, 3)
 
 
 def body_radius(model: mujoco.MjModel, body: int) -> float:

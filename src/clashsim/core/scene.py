@@ -52,6 +52,7 @@ __all__ = [
     "shipped_scenes",
 ]
 
+_NO_FALL = 1e-6  # m/s^2, up to which gravity is taken not to act
 _SAME_NORMAL = 1e-6  # difference of cosines between axes that are taken to be parallel
 _MAX_SENSED_DISTANCE = 1e3  # m, cutoff of the distance sensors; larger than any scene
 # Sensors that are added for each pair of geoms that may collide in a strike.
@@ -201,6 +202,15 @@ class Scene(SceneModel):
     def struck_body(self) -> Mobility:
         """How the struck body moves."""
         return Mobility.of(self.base, self.struck, self.postures)
+
+    @cached_property
+    def free_fall(self) -> np.ndarray:
+        """What gravity does to the struck body between contacts; see `Mobility.free_fall`.
+
+        Zero where a ground carries it.
+        """
+        fall = self.struck_body.free_fall(self.base, self.plane)
+        return fall if self.ground is None else np.zeros_like(fall)
 
     @property
     def striker_yields(self) -> bool:
@@ -380,6 +390,7 @@ def scene_params(scene: Scene) -> tuple[Param, ...]:
         struck=scene.struck,
         planar=scene.plane is not None,
         is_round=scene.is_round,
+        falls=bool(np.abs(scene.free_fall).max() > _NO_FALL),
     )
 
 

@@ -17,11 +17,13 @@ from clashsim.core.params import Param, Slot, locate_param, nominal
 
 # Effects of real impacts that MuJoCo's contact does not have. These are added to simulated impacts
 # (`clashsim.core.effects`), and their values are sampled like those of any other parameter.
+DELAY = "effect/delay"
 SAMPLED_EFFECTS = ("effect/tangential_stiffness", "effect/x", "effect/y", "effect/yaw")
 # These are added to a predicted outcome by a formula (`clashsim.nets.effects`), so that no network
 # has to learn them.
 EXACT_EFFECTS = (
     "effect/drag",
+    DELAY,
     "effect/height",
     "effect/pitch",
     "effect/tip_height",

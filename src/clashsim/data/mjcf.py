@@ -1,11 +1,13 @@
 """Write identified parameters into the MJCF text that a user wrote, the author of the scene.
 
-Only what holds the parameters is changed or added; every other byte of the text stays as it was.
+Only what holds the parameters is changed or added; every other byte of the text stays as it was,
+and so does a parameter whose value describes the scene that the author wrote.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import mujoco
@@ -14,7 +16,8 @@ import numpy as np
 from clashsim.core.errors import SceneError
 from clashsim.core.mjcf_assets import parse_scene
 from clashsim.core.params import Slot
-from clashsim.core.scene_model import SceneModel
+from clashsim.core.scene_model import SceneModel, compiler_error, model_field
+from clashsim.data.mjcf_geom_names import write_geom_names
 from clashsim.data.mjcf_text import (
     AttributeValue,
     Edit,
@@ -43,6 +46,8 @@ _INERTIAL_FIELDS = ("body_ipos", "body_iquat", "body_mass", "body_inertia")
 _PAIR_ATTRIBUTES = ("friction", "solref", "solreffriction", "solimp", "margin", "gap")
 _TAGS = {"geom": ("geom",), "body": ("body",), "joint": ("joint", "freejoint")}
 _OPTION_PREFIX = "opt."
+# How far a value may be from the author's to count as that: MuJoCo itself writes six digits.
+_SAME_VALUE = 1e-5
 # How far compiled values may be from those of theta, whose numbers are written with nine digits.
 _RELATIVE_TOLERANCE = 1e-8
 _ABSOLUTE_TOLERANCE = 1e-12
@@ -50,10 +55,19 @@ _ABSOLUTE_TOLERANCE = 1e-12
 
 @dataclass(frozen=True)
 class EditedMjcf:
-    """The edited MJCF text, and the names of parameters that MJCF has no place for."""
+    """The edited MJCF text.
+
+    Attributes:
+        xml: The text.
+        unwritten: Names of the parameters that MJCF has no place for.
+        unchanged: Names of the parameters that are as the author wrote them.
+        rewritten: Why the text is not the author's own but what MuJoCo makes of it; empty if it is.
+    """
 
     xml: str
     unwritten: tuple[str, ...]
+    unchanged: tuple[str, ...] = ()
+    rewritten: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,9 +99,69 @@ def write_back(xml: str, scene: SceneModel, theta: np.ndarray | Sequence[float])
         The edited text, and the parameters that could not be written.
 
     Raises:
-        SceneError: A parameter has no unique element, or a default class overrides it.
+        SceneError: A parameter has no unique element, a default class overrides it, or the edited
+            text does not compile.
     """
+    if parse_elements(xml.encode(), scene.name)[0].tag != "mujoco":
+        raise SceneError(f"scene {scene.name!r} is a URDF, which has no place for MuJoCo's values")
     theta = np.asarray(theta, float)
+    unwritten, unchanged, written = [], [], []
+    for i, (param, slot) in enumerate(zip(scene.params, scene.slots, strict=True)):
+        if slot is None:
+            unwritten.append(param.name)
+        elif _describes_author(scene, slot, param.sign * float(theta[i])):
+            unchanged.append(param.name)
+        else:
+            written.append(i)
+    scene = scene.with_params([scene.params[i] for i in written])
+    theta = theta[written]
+    edited = _with_values(write_geom_names(xml, scene, _named_geoms(scene)), scene, theta)
+    _verify(scene, edited, theta)
+    return EditedMjcf(edited, tuple(unwritten), tuple(unchanged))
+
+
+def _describes_author(scene: SceneModel, slot: Slot, value: float) -> bool:
+    """Whether a value gives the same physics as what the author wrote.
+
+    Moments of inertia are compared about the axes of the joints: one number may stand for all the
+    moments of a hinged body.
+    """
+    author = scene.base
+    changed = copy(author)
+    slot.write(model_field(changed, slot.field), value)
+    if slot.field == "body_inertia":
+        before, after = _mass_matrix(author), _mass_matrix(changed)
+        smallest = float(before.diagonal().min(initial=np.inf))
+        return np.allclose(after, before, rtol=_SAME_VALUE, atol=_SAME_VALUE * smallest)
+    before, after = _model_values(author, slot), _model_values(changed, slot)
+    return np.allclose(after, before, rtol=_SAME_VALUE, atol=_ABSOLUTE_TOLERANCE)
+
+
+def _mass_matrix(model: mujoco.MjModel) -> np.ndarray:
+    """Mass matrix (nv, nv) at the reference coordinates."""
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    matrix = np.zeros((model.nv, model.nv))
+    mujoco.mj_fullM(model, data, matrix)
+    return matrix
+
+
+def _named_geoms(scene: SceneModel) -> set[str]:
+    """Names of the geoms that the parameters of a scene belong to, also as those of pairs."""
+    names: set[str] = set()
+    for slot in scene.slots:
+        if slot is None:
+            continue
+        for row in slot.rows:
+            if slot.field.startswith("pair_"):
+                names |= _geoms_of_pair(scene, scene.base.pair(row).name)
+            elif slot.field.startswith("geom_"):
+                names.add(scene.base.geom(row).name)
+    return names
+
+
+def _with_values(xml: str, scene: SceneModel, theta: np.ndarray) -> str:
+    """The text with the values of all parameters of a scene, each of which has a slot."""
     text = xml.encode()
     elements = parse_elements(text, scene.name)
     # Elements to change and their new values, by the element's first byte in the text.
@@ -95,11 +169,8 @@ def write_back(xml: str, scene: SceneModel, theta: np.ndarray | Sequence[float])
     changed_values: dict[int, list[AttributeValue]] = {}
     # Values of elements to add, by kind and name as in `_Home`.
     added_values: dict[tuple[str, str], list[AttributeValue]] = {}
-    unwritten = []
     for param, slot, number in zip(scene.params, scene.slots, theta, strict=True):
-        if slot is None:
-            unwritten.append(param.name)
-            continue
+        assert slot is not None
         kind, *name_parts, _ = param.target.split("/")  # kind/name/field; names may have slashes
         names = ["/".join(name_parts)]
         if kind == "pair":  # a contact of bodies with several geoms has several pairs
@@ -115,11 +186,8 @@ def write_back(xml: str, scene: SceneModel, theta: np.ndarray | Sequence[float])
     edits: list[Edit] = []
     for position, element in changed.items():
         edits += edit_attributes(text, element, changed_values[position])
-    for (kind, name), values in added_values.items():
-        edits.append(_add_element(text, elements, scene, kind=kind, name=name, values=values))
-    edited = EditedMjcf(apply_edits(text, edits).decode(), tuple(unwritten))
-    _verify(scene, edited.xml, theta)
-    return edited
+    edits += _add_elements(text, elements, scene, added_values)
+    return apply_edits(text, edits).decode()
 
 
 def _find_home(
@@ -147,8 +215,7 @@ def _find_home(
         if has_include:
             origin = "an <include> file"
         raise SceneError(
-            f"the {kind} {name!r} of scene {scene.name!r} comes from {origin}, which is not edited:"
-            " write its values by hand"
+            f"the {kind} {name!r} of scene {scene.name!r} comes from {origin}, which is not edited"
         )
     element = _only_one(named, f"{kind} {name!r}", scene)
     if slot.field not in _INERTIAL_FIELDS:
@@ -198,7 +265,7 @@ def _pair_home(
     if has_include and _author_has_pair(scene, name):
         raise SceneError(
             f"the pair {name!r} of scene {scene.name!r} comes from an <include> file,"
-            " which is not edited: write it there by hand"
+            " which is not edited"
         )
     return _Home(None, "pair", name)
 
@@ -213,7 +280,7 @@ def _only_one(found: Sequence[XmlElement], what: str, scene: SceneModel) -> XmlE
     return found[0]
 
 
-def _geoms_of_pair(scene: SceneModel, pair: str) -> set[str | None]:
+def _geoms_of_pair(scene: SceneModel, pair: str) -> set[str]:
     """Names of the two geoms of a pair."""
     model = scene.base
     row = int(model.pair(pair).id)
@@ -244,36 +311,46 @@ def _attribute_value(scene: SceneModel, slot: Slot, value: float) -> AttributeVa
     return AttributeValue(name, slot.columns or (0,), value, np.array(compiled, float))
 
 
-def _add_element(
+def _add_elements(
     text: bytes,
     elements: Sequence[XmlElement],
     scene: SceneModel,
-    *,
-    kind: str,
-    name: str,
-    values: Sequence[AttributeValue],
-) -> Edit:
-    """The edit that adds an <option>, the <inertial> of a body, or a <pair>."""
-    written = {key: attribute_text(group) for key, group in by_attribute(values).items()}
+    values: Mapping[tuple[str, str], Sequence[AttributeValue]],
+) -> list[Edit]:
+    """The edits that add an <option>, the <inertial> of bodies, and pairs.
+
+    Args:
+        text: The whole text.
+        elements: All its elements.
+        scene: The scene.
+        values: The values of each element to add, by kind and name as in `_Home`.
+    """
     root = elements[0]
-    if kind == "option":
-        return add_child(text, root, element_text("option", written), first=True)
-    if kind == "inertial":
-        body = next(
-            element
-            for element in elements
-            if element.tag == "body"
-            and element.attributes.get("name") == name
-            and "default" not in element.path
-        )
-        inertial = _inertial_attributes(scene, name) | written
-        return add_child(text, body, element_text("inertial", inertial), first=True)
-    pair = element_text("pair", _pair_attributes(scene, name) | written)
+    edits = []
+    pairs = []
+    for (kind, name), of_element in values.items():
+        written = {key: attribute_text(group) for key, group in by_attribute(of_element).items()}
+        if kind == "option":
+            edits.append(add_child(text, root, element_text("option", written), first=True))
+        elif kind == "inertial":
+            body = next(
+                element
+                for element in elements
+                if element.tag == "body"
+                and element.attributes.get("name") == name
+                and "default" not in element.path
+            )
+            inertial = element_text("inertial", _inertial_attributes(scene, name) | written)
+            edits.append(add_child(text, body, inertial, first=True))
+        else:
+            pairs.append(element_text("pair", _pair_attributes(scene, name) | written))
+    if not pairs:
+        return edits
     for element in elements:
         is_contact = element.tag == "contact" and element.path == ("mujoco",)
         if is_contact and element.close is not None:
-            return add_child(text, element, pair)
-    return add_child(text, root, pair, around="contact")
+            return [*edits, add_child(text, element, *pairs)]
+    return [*edits, add_child(text, root, *pairs, around="contact")]
 
 
 def _inertial_attributes(scene: SceneModel, body: str) -> dict[str, str]:
@@ -306,17 +383,19 @@ def _numbers_text(values: np.ndarray | float) -> str:
 def _verify(scene: SceneModel, xml: str, theta: np.ndarray) -> None:
     """Compile the edited text, and compare every field of the model that a parameter is part of.
 
+    The text must compile as it is, without what the scene adds to it.
+
     Raises:
         SceneError: The text does not compile, or a field differs from that of `scene.model(theta)`.
     """
     wanted = scene.model(theta)
     try:
+        _compile_alone(xml, scene)
         compiled = scene.with_xml(xml).base  # an MjModel
     except SceneError as error:
         raise SceneError(f"theta cannot be written into scene {scene.name!r}: {error}") from None
     for param, slot in zip(scene.params, scene.slots, strict=True):
-        if slot is None:
-            continue
+        assert slot is not None
         expected = _model_values(wanted, slot)
         found = _model_values(compiled, slot)
         is_same = expected.shape == found.shape and np.allclose(
@@ -327,6 +406,14 @@ def _verify(scene: SceneModel, xml: str, theta: np.ndarray) -> None:
                 f"{param.target!r} cannot be written into scene {scene.name!r}: a default class"
                 " or the compiler gives it another value; write it by hand"
             )
+
+
+def _compile_alone(xml: str, scene: SceneModel) -> None:
+    """Raise a SceneError unless the text and the scene's files compile."""
+    try:
+        parse_scene(xml, scene.assets, scene.name).compile()
+    except ValueError as error:
+        raise compiler_error(scene.name, error) from None
 
 
 def _model_values(model: mujoco.MjModel, slot: Slot) -> np.ndarray:

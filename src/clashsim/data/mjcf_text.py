@@ -113,7 +113,9 @@ def _tag_end(text: bytes, begin: int) -> int:
 
 def apply_edits(text: bytes, edits: Sequence[Edit]) -> bytes:
     """A text with edits applied, from its end to its start, so that positions stay valid."""
-    for edit in sorted(edits, reverse=True):
+    # Of insertions at one place, the first given comes first in the text.
+    by_place = sorted(edits, key=lambda edit: (edit.begin, edit.end))
+    for edit in reversed(by_place):
         text = text[: edit.begin] + edit.replacement + text[edit.end :]
     return text
 
@@ -125,24 +127,35 @@ def edit_attributes(
 
     In an attribute that is there, only the numbers concerned are replaced. Others are added whole.
     """
-    spans: dict[str, tuple[int, int]] = {}  # of the quoted values, by attribute
-    for match in _ATTRIBUTE.finditer(text[element.begin : element.end]):
-        begin, end = match.span(2)
-        spans[match[1].decode()] = (element.begin + begin, element.begin + end)
+    spans = _attribute_spans(text, element)
     edits = []
-    added = b""
     for name, group in by_attribute(values).items():
         if name in spans:
             begin, end = spans[name]
             edits.append(Edit(begin, end, _with_numbers_replaced(text[begin:end], group)))
         else:
-            added += f" {name}={quoteattr(attribute_text(group))}".encode()
-    if added:
-        tag_end = _TAG_END.search(text[element.begin : element.end])
-        assert tag_end is not None
-        position = element.begin + tag_end.start()
-        edits.append(Edit(position, position, added))
+            edits.append(set_attribute(text, element, name, attribute_text(group)))
     return edits
+
+
+def set_attribute(text: bytes, element: XmlElement, name: str, value: str) -> Edit:
+    """The edit that gives an attribute of an element a value, whether it is there or not."""
+    span = _attribute_spans(text, element).get(name)
+    if span is not None:
+        return Edit(*span, quoteattr(value).encode())
+    tag_end = _TAG_END.search(text[element.begin : element.end])
+    assert tag_end is not None
+    position = element.begin + tag_end.start()
+    return Edit(position, position, f" {name}={quoteattr(value)}".encode())
+
+
+def _attribute_spans(text: bytes, element: XmlElement) -> dict[str, tuple[int, int]]:
+    """Where the quoted values of an element's attributes begin and end, by attribute."""
+    spans = {}
+    for match in _ATTRIBUTE.finditer(text[element.begin : element.end]):
+        begin, end = match.span(2)
+        spans[match[1].decode()] = (element.begin + begin, element.begin + end)
+    return spans
 
 
 def by_attribute(values: Sequence[AttributeValue]) -> dict[str, list[AttributeValue]]:
@@ -190,19 +203,18 @@ def element_text(tag: str, attributes: Mapping[str, str]) -> str:
 def add_child(
     text: bytes,
     parent: XmlElement,
-    element: str,
-    *,
+    *children: str,
     first: bool = False,
     around: str | None = None,
 ) -> Edit:
-    """The edit that adds a child to an element, on a line of its own if its siblings are.
+    """The edit that adds children to an element, on lines of their own if their siblings are.
 
     Args:
         text: The whole text.
         parent: The element to add to.
-        element: The child as text.
-        first: Whether the child becomes the first child, or else the last.
-        around: Tag of an element to put around the child; None for none.
+        children: The children as text.
+        first: Whether they become the first children, or else the last.
+        around: Tag of an element to put around them; None for none.
 
     Returns:
         The edit.
@@ -211,11 +223,14 @@ def add_child(
         raise SceneError(f"<{parent.tag}> is empty in the scene, so nothing can be added to it")
     indent = _child_indent(text, parent)
     if indent is None:
-        line = f"<{around}>{element}</{around}>" if around else element
+        together = "".join(children)
+        line = f"<{around}>{together}</{around}>" if around else together
         position = parent.end if first else parent.close
         return Edit(position, position, line.encode())
     line_end = b"\r\n" if b"\r\n" in text else b"\n"
-    lines = [f"<{around}>", f"  {element}", f"</{around}>"] if around else [element]
+    lines = list(children)
+    if around:
+        lines = [f"<{around}>", *(f"  {child}" for child in children), f"</{around}>"]
     block = b"".join(line_end + indent + line.encode() for line in lines)
     position = parent.end if first else len(text[: parent.close].rstrip())
     return Edit(position, position, block)

@@ -30,6 +30,7 @@ _CANDIDATES = (
     ("pair/ground/", "contact with the ground"),
     ("effect/tangential_stiffness", "tangential spring"),
     ("effect/drag", "drag (speed lost before it is measured)"),
+    ("effect/delay", "delay (of the measurement after the parting)"),
     ("effect/tip_", "tip of the tool"),
     ("effect/", "offsets of the recorded frame"),
 )

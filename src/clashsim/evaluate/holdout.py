@@ -13,6 +13,7 @@ import numpy as np
 
 from clashsim.core.contact_frame import ContactFrame, inertia
 from clashsim.core.contact_geometry import bring_into_contact
+from clashsim.core.effects import measurement_delay
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.evaluate.metrics import accuracy_summary, relative_error
@@ -228,4 +229,6 @@ def _predict_with_mujoco(
     outcome = simulate_impacts(scene, touching, theta_of_each, of_striker=True)
     assert outcome.striker_after is not None
     both = np.stack([outcome.after, outcome.striker_after], axis=1)
+    falls = np.stack([scene.free_fall, scene.striker_body.free_fall(scene.base, scene.plane)])
+    both = both + measurement_delay(scene, theta_of_each)[:, None, None] * falls
     return np.where(outcome.usable[:, None, None], both, np.nan)

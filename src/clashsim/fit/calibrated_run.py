@@ -19,7 +19,8 @@ from clashsim.core.impacts import Impacts
 from clashsim.core.recorded_joints import with_motion_from_joints
 from clashsim.core.scene import GROUND, Scene
 from clashsim.core.strike_geometry import check_strikes_can_be_chosen
-from clashsim.data.mjcf import EditedMjcf, write_back
+from clashsim.data.mjcf import EditedMjcf
+from clashsim.data.mjcf_scene import write_scene
 from clashsim.data.scene_impacts import read_scene_impacts
 from clashsim.fit.calibrate import Calibration
 from clashsim.fit.interval_samples import estimate_ranges, sample_estimates
@@ -208,10 +209,14 @@ class CalibratedRun:
         return strike_table(self.hybrid())
 
     def mjcf(self) -> EditedMjcf:
-        """The author's MJCF with the values of `written_params` and no other changes."""
+        """The author's MJCF with the values of `written_params` and no other changes.
+
+        Where the author's text cannot hold them, as that of a URDF, it is the MJCF that MuJoCo
+        makes of it.
+        """
         indices = list(self.written_params)
         written = self.scene.with_params([self.scene.params[i] for i in indices])
-        return write_back(self.scene.xml, written, self.theta[indices])
+        return write_scene(written, self.theta[indices])
 
     def ranges(self) -> dict[str, tuple[float, float]]:
         """Ranges for domain randomisation.

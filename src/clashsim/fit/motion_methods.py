@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from clashsim.core.progress import Progress, quiet
 from clashsim.fit.motion_fit import MotionFit, fit_motion
 from clashsim.fit.motion_run import MotionMethod, MotionModel
 from clashsim.fit.recorded_scene import MotionFitConfig, RecordedScene
+
+if TYPE_CHECKING:
+    from clashsim.fit.learned_friction import LearnedFriction
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,11 +23,13 @@ class MethodResult:
         model: The model.
         fit: How its parameters were identified.
         notes: Sentences on the method.
+        friction: Formulas that describe what networks learned, joint by joint.
     """
 
     model: MotionModel
     fit: MotionFit
     notes: tuple[str, ...] = ()
+    friction: tuple[LearnedFriction, ...] = ()
 
 
 def fit_with_mujoco(
@@ -82,7 +88,8 @@ def fit_with_networks(
 
     joint_networks(recorded, 1)  # refuses other joints before the work
     analytic = fit_with_mujoco(recorded, config=config, progress=progress)
-    trained = train_networks(recorded, analytic.fit, NeuralFitConfig(seed=config.seed))
+    settings = NeuralFitConfig(dissipative=config.dissipative, seed=config.seed)
+    trained = train_networks(recorded, analytic.fit, settings)
     model = replace(
         analytic.model,
         method="neural",
@@ -97,7 +104,7 @@ def fit_with_networks(
             f"the networks change the error on trials that judge them by {change:.0f} %, which is "
             "no clear gain, so they output zero"
         )
-    return MethodResult(model, analytic.fit, (note,))
+    return MethodResult(model, analytic.fit, (note,), trained.friction)
 
 
 def fit_with_graph(

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 import mujoco
 import numpy as np
 
-from clashsim.core.augmentation_spec import AugmentationSpec, NeuralScalar, initial_weights
+from clashsim.core.augmentation_spec import NeuralScalar, initial_weights
 from clashsim.core.errors import SceneError
 from clashsim.core.motion_scene import MotionScene
+from clashsim.fit.learned_friction import LearnedFriction, suggest_friction
 from clashsim.fit.motion_fit import MotionFit
 from clashsim.fit.motion_problem import Segment, guess_start
 from clashsim.fit.motion_segments import segments_of
@@ -33,6 +34,7 @@ _SCALAR = (int(mujoco.mjtJoint.mjJNT_HINGE), _SLIDE)
 _ALL_JOINTS = 3  # up to so many joints, each network reads all of them
 _LEAST_SPEED = 0.1  # rad/s or m/s
 _TORQUE_RATE = 2.0  # 1/s: an output of 1 changes a joint's usual speed at this rate
+_LOG_SPEED_SCALE = 1.0
 _LEAST_NOISE = 1e-3  # rad or m
 # Share of the error without networks below which they are kept: small gains on a few trials were
 # losses on others.
@@ -46,6 +48,8 @@ class NeuralFitConfig:
 
     Attributes:
         units: Hidden units of each network.
+        dissipative: Whether networks act on the damping of joints, which they keep positive, so
+            that they only take energy from the joints, instead of adding a torque.
         seconds: Durations of the windows, one after the other.
         windows: Number of windows at most.
         steps: Levenberg-Marquardt steps on each set of windows.
@@ -54,6 +58,7 @@ class NeuralFitConfig:
     """
 
     units: int = 6
+    dissipative: bool = False
     seconds: tuple[float, ...] = (0.1, 0.3)
     windows: int = 48
     steps: int = 12
@@ -71,12 +76,14 @@ class NeuralFit:
         error_without: Geometric mean of the errors without networks, in units of the noise, on
             trials that were not trained on.
         error: The same with networks.
+        friction: Formulas that describe the friction which kept networks learned.
     """
 
-    augmentation: AugmentationSpec
+    augmentation: tuple[NeuralScalar, ...]
     weights: np.ndarray
     error_without: float
     error: float
+    friction: tuple[LearnedFriction, ...] = ()
 
     @property
     def kept(self) -> bool:
@@ -84,12 +91,15 @@ class NeuralFit:
         return self.error < _LEAST_GAIN * self.error_without
 
 
-def joint_networks(recorded: RecordedScene, units: int) -> AugmentationSpec:
-    """A network in the torque of each joint.
+def joint_networks(
+    recorded: RecordedScene, units: int, *, dissipative: bool = False
+) -> tuple[NeuralScalar, ...]:
+    """A network in the torque of each joint, or in its damping.
 
     Args:
         recorded: The scene and the trials, which tell the speeds of the joints.
         units: Hidden units of each network.
+        dissipative: Whether networks only brake, as in `NeuralFitConfig`.
 
     Returns:
         The neural scalars.
@@ -113,15 +123,23 @@ def joint_networks(recorded: RecordedScene, units: int) -> AugmentationSpec:
     for joint, name in enumerate(names):
         reads, scales = _inputs(model, names if len(names) <= _ALL_JOINTS else [name], speeds)
         inertia = float(model.dof_M0[int(model.jnt_dofadr[joint])])
-        scalars.append(
-            NeuralScalar(
-                f"force/{name}",
-                reads,
-                units=units,
-                scale=_TORQUE_RATE * inertia * speeds[name],
-                input_scales=scales,
-            )
+        scalar = NeuralScalar(
+            f"force/{name}",
+            reads,
+            units=units,
+            scale=_TORQUE_RATE * inertia * speeds[name],
+            input_scales=scales,
         )
+        if dissipative:
+            scalar = replace(
+                scalar,
+                target=f"joint/{name}/damping",
+                reads=(*reads, f"logspeed/{name}"),
+                input_scales=(*scales, _LOG_SPEED_SCALE),
+                mode="positive",
+                scale=_TORQUE_RATE * inertia,
+            )
+        scalars.append(scalar)
     return tuple(scalars)
 
 
@@ -175,7 +193,7 @@ def train_networks(
     Returns:
         The networks.
     """
-    augmentation = joint_networks(recorded, config.units)
+    augmentation = joint_networks(recorded, config.units, dissipative=config.dissipative)
     first = initial_weights(augmentation, seed=config.seed)
     sim = AugmentedSim(recorded.scene, augmentation, theta=fit.theta, weights=first)
     judged, trained = _judging_and_training(len(recorded.motion.trials), config.seed)
@@ -202,7 +220,13 @@ def train_networks(
     without = _error(sim.with_weights(first), to_judge)
     error = _error(sim, to_judge)
     result = NeuralFit(augmentation, np.array(sim.weights), without, error)
-    return result if result.kept else replace(result, weights=first)
+    if not result.kept:
+        return replace(result, weights=first)
+    visited = []
+    for one in (windows, to_judge):
+        states = rollout_uncontrolled(sim, one.start, steps=one.observed.shape[1] - 1)
+        visited.append(states.reshape(-1, states.shape[-1]))
+    return replace(result, friction=suggest_friction(sim, np.concatenate(visited)))
 
 
 def _judging_and_training(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from safetensors import numpy as tensor_file
 
 from clashsim.core.augmentation_spec import NeuralScalar
 from clashsim.core.box import Box
-from clashsim.core.errors import ClashError, RunError, SceneError
+from clashsim.core.errors import ClashError, RunError
 from clashsim.core.estimates import Estimate
 from clashsim.core.mjcf_assets import check_scene
 from clashsim.core.motion_scene import MotionScene
@@ -21,7 +21,8 @@ from clashsim.core.protocols import Simulator
 from clashsim.core.trials import Trials
 from clashsim.data import trial_files
 from clashsim.data.folders import dumps, loads, read_folder, write_folder
-from clashsim.data.mjcf import EditedMjcf, write_back
+from clashsim.data.mjcf import EditedMjcf
+from clashsim.data.mjcf_scene import write_scene
 from clashsim.fit.calibration_file import Tensors, pack, unpack
 from clashsim.fit.interval_samples import estimate_ranges, sample_estimates
 from clashsim.fit.run_folder import MAX_REASON, MISFITS, MOTION_FILE, asset_path, versions
@@ -135,12 +136,7 @@ class MotionRun:
 
     def mjcf(self) -> EditedMjcf:
         """The scene with all identified values, otherwise as its author wrote it if possible."""
-        try:
-            return write_back(self.scene.xml, self.scene, self.theta)
-        except SceneError:
-            # Default classes or included files may hold a value: MuJoCo writes the whole text.
-            flat = self.scene.with_xml(self.scene.spec.to_xml())
-            return write_back(flat.xml, flat, self.theta)
+        return write_scene(self.scene, self.theta)
 
     def ranges(self) -> dict[str, tuple[float, float]]:
         """Low and high of each parameter by name for domain randomisation: 90 % intervals."""

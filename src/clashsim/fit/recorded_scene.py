@@ -38,6 +38,7 @@ class MotionFitConfig:
             more, evenly chosen trials stand for all.
         descent_steps: The same for Gauss-Newton steps.
         threads: Threads of MuJoCo, 0 for one per core.
+        dissipative: Whether the networks of the method neural only brake joints.
         checkpoint: File that holds the finished stages, from which a killed fit continues; None for
             no such file.
     """
@@ -56,6 +57,7 @@ class MotionFitConfig:
     search_steps: int = 16_000
     descent_steps: int = 48_000
     threads: int = 0
+    dissipative: bool = False
     checkpoint: Path | None = None
 
 

@@ -27,6 +27,7 @@ from clashsim.fit.striker_response import StrikerResponse
 from clashsim.nets.effects import (
     analytic_params,
     apply_analytic_effects,
+    apply_delay,
     apply_drag,
     apply_tipping,
     network_params,
@@ -77,12 +78,14 @@ class SolvedModel:
         impacts = _FramedImpacts(self.scene, frame)
         start = torch.as_tensor(frame.twist_before / frame.speed[:, None])
         speed = torch.as_tensor(frame.speed)
+        fall = _fall(self.scene, frame)
         by_formula = bool(analytic_params(self.scene))
 
         def change(rows: Tensor, unit: Tensor, free: Tensor | None = None) -> Tensor:
             solved = _Solved.apply(unit, rows, free, impacts)  # type: ignore[no-untyped-call]
             if by_formula:
                 solved = apply_analytic_effects(self.scene, solved, start[rows], speed[rows], unit)
+                solved = apply_delay(self.scene, solved, fall[rows], unit)
             return solved
 
         return change
@@ -95,9 +98,12 @@ class SolvedModel:
         Those of the striker are as `StrikerResponse` has them.
         """
         response = StrikerResponse(self.scene, frame)
+        falling = self.scene.striker_body.free_fall(self.scene.base, self.scene.plane)
+        striker_fall = torch.as_tensor(response.encode(np.tile(falling, (len(frame.speed), 1))))
         impacts = _FramedImpacts(self.scene, frame, response)
         start = torch.as_tensor(frame.twist_before / frame.speed[:, None])
         speed = torch.as_tensor(frame.speed)
+        fall = _fall(self.scene, frame)
         by_formula = bool(analytic_params(self.scene))
 
         def change(rows: Tensor, unit: Tensor, free: Tensor | None = None) -> Tensor:
@@ -110,6 +116,8 @@ class SolvedModel:
                 # The body that tips takes less of the impulse. The drag is no impulse between them.
                 of_striker = of_striker + response.apply(tipped - solved, rows, unit)
             struck = apply_drag(self.scene, tipped, start[rows], speed[rows], unit)
+            struck = apply_delay(self.scene, struck, fall[rows], unit)
+            of_striker = apply_delay(self.scene, of_striker, striker_fall[rows], unit)
             return torch.cat([struck, of_striker], dim=-1)
 
         return change
@@ -135,6 +143,20 @@ class SolvedModel:
         frame = contact_frame(self.scene, impacts)
         return frame.decode(self.members(frame, theta)[0])
 
+    def predict_striker(
+        self, impacts: Impacts, frame: ContactFrame | None = None, *, theta: np.ndarray
+    ) -> np.ndarray:
+        """The striker's twist after impact (N, k), m/s and rad/s, for theta (p,) or (N, p)."""
+        frame = frame or contact_frame(self.scene, impacts)
+        params = self.scene.params
+        n = len(frame.speed)
+        unit = torch.as_tensor(to_unit(params, np.broadcast_to(theta, (n, len(params)))))
+        with torch.no_grad():
+            both = self.physics_of_both(frame)(torch.arange(n), unit, None).numpy()
+        response = StrikerResponse(self.scene, frame)
+        change = both[:, both.shape[1] // 2 :]
+        return response.decode(change + response.twist_before)
+
     @property
     def needs_rest(self) -> bool:
         """False: the model holds for struck bodies at any velocity."""
@@ -144,6 +166,11 @@ class SolvedModel:
         """Whether each impact (N,) is one that the model holds for: all of them."""
         del theta
         return np.ones(len(frame.speed), bool)
+
+
+def _fall(scene: Scene, frame: ContactFrame) -> Tensor:
+    """Change of twist (N, k) by a second of free fall, as `ContactFrame.encode` gives it."""
+    return torch.as_tensor(frame.axes @ scene.free_fall / frame.speed[:, None])
 
 
 class _FramedImpacts:

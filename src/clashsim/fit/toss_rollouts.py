@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -118,9 +119,7 @@ class Tosses:
             The errors.
         """
         distance = np.linalg.norm(states[..., :3] - self.position, axis=-1) / self.width * 100
-        quaternions = states[..., 3:_POSE_SIZE].reshape(-1, 4)
-        matrices = Rotation.from_quat(quaternions, scalar_first=True).as_matrix()
-        rotation = matrices.reshape(*states.shape[:-1], 3, 3)
+        rotation = _rotations(states)
         trace = np.einsum("mntij,ntij->mnt", rotation, self.rotation)
         angle = np.degrees(np.arccos(np.clip((trace - 1) / 2, -1, 1)))
         lost = ~np.isfinite(distance) | ~np.isfinite(angle)
@@ -141,10 +140,45 @@ class Tosses:
             wrong=_wrong_faces(rotation[:, rows, last, 2], self.rotation[rows, last, 2]),
         )
 
+    def penetration(self, states: np.ndarray, half: np.ndarray, rounding: float) -> Penetration:
+        """How deep the lowest point of a simulated box is below the floor at z = 0.
+
+        Args:
+            states: States (m, n, T, 7 or more) that begin with position and quaternion.
+            half: Half sizes (3,) of the simulated box, m.
+            rounding: Distance by which its contact surface is further out, m.
+
+        Returns:
+            The depths.
+        """
+        corner_below_centre = np.abs(_rotations(states)[..., 2, :]) @ half
+        depth = (corner_below_centre + rounding - states[..., 2]).clip(min=0) / self.width * 100
+        depth = np.where(np.isfinite(depth), depth, _LOST_POSITION)
+        return Penetration(_mean(depth, self.recorded), (depth * self.recorded).max(-1))
+
+
+class Penetration(NamedTuple):
+    """How deep boxes are in the floor, (m, n) each, in % of the width.
+
+    Attributes:
+        mean: Mean over all recorded frames, those in flight included.
+        largest: Largest of all recorded frames.
+    """
+
+    mean: np.ndarray
+    largest: np.ndarray
+
 
 def _mean(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Means (m, n) of values (m, n, T) over the frames in a mask (n, T)."""
     return (values * mask).sum(-1) / mask.sum(1)
+
+
+def _rotations(states: np.ndarray) -> np.ndarray:
+    """Rotation matrices (..., 3, 3) of states (..., 7 or more)."""
+    quaternions = states[..., 3:_POSE_SIZE].reshape(-1, 4)
+    matrices = Rotation.from_quat(quaternions, scalar_first=True).as_matrix()
+    return matrices.reshape(*states.shape[:-1], 3, 3)
 
 
 def _wrong_faces(up: np.ndarray, true_up: np.ndarray) -> np.ndarray:
@@ -168,7 +202,7 @@ class TossRollouts:
     Attributes:
         scene: The scene.
         tosses: The tosses.
-        gravity: Gravity (m/s^2) for the initial states if it is not a parameter of the scene.
+        gravity: Gravity (m/s^2) in fits of initial states if it is not a parameter of the scene.
         threads: Threads of MuJoCo, 0 for all cores.
     """
 
@@ -191,12 +225,14 @@ class TossRollouts:
                 return theta[:, names.index(name)]
             return np.full(len(theta), default)
 
+        scene_gravity = -float(self.scene.base.opt.gravity[2])
+
         centre = np.stack([column(f"centre_{axis}", 0.0) for axis in "xyz"], 1)
         start = self.tosses.starts(centre, column("gravity", self.gravity))
         # MuJoCo's semi-implicit Euler method moves by the velocity at the end of each substep. Half
         # a substep of gravity is added so that it moves by the velocity in the middle.
         half_substep = 0.5 * self.scene.base.opt.timestep
-        start[..., _VERTICAL_VELOCITY] += half_substep * column("gravity", _GRAVITY)[:, None]
+        start[..., _VERTICAL_VELOCITY] += half_substep * column("gravity", scene_gravity)[:, None]
         return start
 
     def states(self, theta: np.ndarray) -> np.ndarray:

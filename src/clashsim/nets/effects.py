@@ -2,6 +2,8 @@
 
 - drag (m/s): speed that a struck body has lost to the ground between parting and the moment its
   twist was measured.
+- delay (s): time between parting and the moment at which the twist was measured, in which gravity
+  goes on. It is negative where flights that were fitted on both sides are compared at the touch.
 - height (m) and pitch (rad) of the striker, tip_height, tip_reach, tip_pitch, tip_gyration: a body
   on the ground that is hit above or below its mass centre tips, and takes less of the impulse. The
   arm of the impulse is c = height + tip_height - tip_reach * tanh((pitch - tip_pitch) / 0.04). It
@@ -19,6 +21,7 @@ from torch import Tensor
 from clashsim.core.contact_frame import inertia
 from clashsim.core.params import Param
 from clashsim.core.scene import EXACT_EFFECTS, Scene
+from clashsim.core.scene_model import DELAY
 
 _RIM_PITCH = 0.04  # rad: over which contact passes from one rim of a flat striker to the other
 # Under the root of a speed, in squares of the approach speed: keeps the gradient finite at rest.
@@ -74,6 +77,24 @@ def apply_drag(scene: Scene, change: Tensor, start: Tensor, speed: Tensor, unit:
         lost_share = values["effect/drag"] / speed / speed_after
         change = change - after * lost_share.clamp(max=_MAX_LOST_SHARE)[..., None]
     return change
+
+
+def apply_delay(scene: Scene, change: Tensor, fall: Tensor, unit: Tensor) -> Tensor:
+    """Add what gravity does until the twist is measured to changes of twist.
+
+    Args:
+        scene: Whose parameters define the effects.
+        change: (..., N, k), dimensionless change of twist, as of `ContactFrame.encode`.
+        fall: (N, k), the same quantity that a second of free fall changes.
+        unit: (..., N, p), theta on the unit scale.
+
+    Returns:
+        Changes of twist (..., N, k).
+    """
+    values = _values(scene, unit)
+    if DELAY not in values:
+        return change
+    return change + values[DELAY][..., None] * fall
 
 
 def _values(scene: Scene, unit: Tensor) -> dict[str, Tensor]:

@@ -177,31 +177,6 @@ def boxes_from_tensors(boxes: BoxTensors) -> RigidBodies:
     )
 
 
-def join_bodies(parts: Sequence[RigidBodies]) -> RigidBodies:
-    """Several sets of bodies as one; their scenes stay apart."""
-    corners = bodies = scenes = 0
-    columns: dict[str, list[Tensor]] = {field.name: [] for field in fields(RigidBodies)}
-    for part in parts:
-        # Indices of corners, bodies and scenes are shifted by how many the parts before have.
-        shifts = {
-            "owner": bodies,
-            "face": corners,
-            "face_owner": bodies,
-            "edge": corners,
-            "scene": scenes,
-        }
-        for name, values in columns.items():
-            own = getattr(part, name)
-            values.append(own + shifts[name] if name in shifts else own)
-        corners += len(part.corner)
-        bodies += len(part)
-        scenes += int(part.scene.max()) + 1
-    joined = {
-        name: torch.cat(values, dim=1 if name == "edge" else 0) for name, values in columns.items()
-    }
-    return RigidBodies(**joined)
-
-
 @dataclass(frozen=True, eq=False)
 class RigidBodyState:
     """Motion of O bodies, world axes.

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from clashsim.core.errors import ParamError, SceneError
-from clashsim.core.files import write_atomic
 from clashsim.core.impacts import BODY_COLUMNS
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.recorded_joints import with_postures
@@ -23,6 +22,7 @@ from clashsim.core.strike_distribution import StrikeDistribution
 from clashsim.data.checks.findings import check_finding_names
 from clashsim.data.folders import check_output_folder
 from clashsim.data.mjcf import EditedMjcf
+from clashsim.data.mjcf_scene import save_mjcf
 from clashsim.evaluate.data_efficiency import measure_data_efficiency
 from clashsim.evaluate.holdout import HeldOutPredictions, predict_held_out
 from clashsim.evaluate.outliers import find_outliers, outlier_notes
@@ -493,5 +493,10 @@ def _write_mjcf(result: CalibrationResult, path: Path, overwrite: bool) -> Edite
             f"--overwrite (the run is in {str(result.folder)!r})"
         )
     edited = result.run.mjcf()
-    write_atomic(path, edited.xml.encode())
+    try:
+        save_mjcf(path, edited)
+    except SceneError as error:
+        raise SceneError(
+            f"{error} (clashsim export {result.folder} writes the scene with its files)"
+        ) from None
     return edited

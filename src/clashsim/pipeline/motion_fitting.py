@@ -165,6 +165,7 @@ def fit_run(
             penetration=metrics.get("penetration", {}),
             params=main.model.scene.params,
             estimates=main.model.estimates,
+            friction=metrics.get("friction", ()),
             notes=notes,
             facts={
                 "trials": f"{len(fitted_rows)} fitted, {len(held_rows)} held out",
@@ -195,6 +196,8 @@ def check_fit_config(config: FitRunConfig) -> None:
     for method in (config.method, *config.compare):
         if method not in METHODS:
             raise ParamError(f"there is no method {method!r}; {did_you_mean(method, METHODS)}")
+    if config.fit.dissipative and "neural" not in (config.method, *config.compare):
+        raise ParamError("dissipative networks are those of the method neural: use --method neural")
     if not 0 <= config.hold_out < 1:
         raise ParamError(
             f"the share to hold out must be at least 0 and below 1, got {config.hold_out}"
@@ -286,6 +289,9 @@ def _metrics(
     }
     depths = {name: penetration(to_test, p) for name, p in predictions.items()}
     depths["recording"] = penetration(to_test, predictions[main], of_recording=True)
+    friction = [one.figures() for result in results.values() for one in result.friction]
+    if friction:
+        metrics["friction"] = friction
     found = {name: dict(depth) for name, depth in depths.items() if depth is not None}
     return metrics | ({"penetration": found} if found else {})
 
@@ -332,4 +338,5 @@ def _saved_options(
     """Content of config.json: the options of a run."""
     names: Sequence[str] = ("method", "compare", "params", "bodies", "hold_out", "seed", "duration")
     options = {name: getattr(config, name) for name in names}
+    options["dissipative"] = config.fit.dissipative
     return {"scene": scene, "trials": str(recording), "out": str(out)} | options

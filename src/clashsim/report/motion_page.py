@@ -11,6 +11,7 @@ import numpy as np
 from clashsim.core.params import Param
 from clashsim.evaluate.motion_errors import MotionPrediction
 from clashsim.report.chart_frame import Axes, ChartLabels, draw_chart, legend_key, line
+from clashsim.report.friction_formulas import friction_section
 from clashsim.report.markup import Markup, section, tag
 from clashsim.report.page import fill_template
 from clashsim.report.parameters import parameters_table
@@ -54,6 +55,7 @@ class MotionContent:
             contact.
         params: Parameters of the scene.
         estimates: Estimate of each parameter.
+        friction: Formulas that describe what networks learned, as in metrics.json.
         notes: Sentences on the data and the fit.
         facts: Further facts, by name.
     """
@@ -67,6 +69,7 @@ class MotionContent:
     penetration: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     params: Sequence[Param] = ()
     estimates: Sequence[Estimated] = ()
+    friction: Sequence[Mapping[str, Any]] = ()
     notes: Sequence[str] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
 
@@ -91,6 +94,7 @@ def motion_report(content: MotionContent) -> str:
         _measured_section(content),
         _penetration_section(content),
         _parameters_section(content),
+        friction_section(content.friction),
         _notes_section(content),
     ]
     return fill_template(content.title, sections)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clashsim.core.augmentation_spec import AugmentationSpec, NeuralScalar, weight_slices
+from clashsim.core.augmentation_spec import AugmentationSpec, AugmentingScalar, weight_slices
 from clashsim.core.errors import DataError
 from clashsim.report.figure_files import write_figure
 
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Axis labels of a network's output, by the mode in which it changes its target.
-_OUTPUT_LABELS = {"add": "added to {}", "scale": "factor on {}", "replace": "in place of {}"}
+_OUTPUT_LABELS = {
+    "add": "added to {}",
+    "scale": "factor on {}",
+    "positive": "added to {}, before softplus",
+    "replace": "in place of {}",
+}
 _QUANTILES = (0.1, 0.5, 0.9)
 
 
@@ -182,11 +187,11 @@ def _output(
     return np.exp(output) if scalar.mode == "scale" else output
 
 
-def _draw_untrained(panel: Axes, scalar: NeuralScalar) -> None:
+def _draw_untrained(panel: Axes, scalar: AugmentingScalar) -> None:
     """Draw a horizontal line at the output of an untrained network, which changes nothing."""
     untrained = 1.0 if scalar.mode == "scale" else 0.0
     panel.axhline(untrained, color="0.7", linewidth=0.8)
 
 
-def _output_label(scalar: NeuralScalar) -> str:
+def _output_label(scalar: AugmentingScalar) -> str:
     return _OUTPUT_LABELS[scalar.mode].format(scalar.target)

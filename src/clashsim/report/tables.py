@@ -24,6 +24,8 @@ _SHORT = {
     "evaluations": "evals",
     "median": "med",
 }
+# Keys and rows of one table.
+_Kind = tuple[list[str], list[Mapping[str, Any]]]
 _GAP = 2  # spaces between two columns
 _COMPARED = ("clashsim", "MuJoCo, identified")  # models in the table of pairs
 _STATUS_COLOURS = {
@@ -195,7 +197,8 @@ def tabulate_rows(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) 
 
     A kind is a set of keys. A row is shown in the first table that has all of the row's keys; rows
     without figures (with `why`) have tables of their own. Headers are the keys with some words
-    abbreviated. No word is broken if the longest words of all columns fit into the width.
+    abbreviated. So that no word is broken, columns that do not fit into the width follow in a table
+    below, which repeats the columns before the first figure.
 
     Args:
         title: Title of the first table.
@@ -203,10 +206,10 @@ def tabulate_rows(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) 
         width: Width of the terminal, in characters.
     """
     parts: list[Table | str] = []
-    for keys, members in _kinds(rows):
+    for keys, members in _fitting(_kinds(rows), width):
         headers = [_header(key) for key in keys]
         cells = [[_cell(row.get(key)) for row in members] for key in keys]
-        texts = [[header, *column] for header, column in zip(headers, cells, strict=True)]
+        texts = [_texts(key, members) for key in keys]
         table = Table(
             title=None if parts else title,
             title_justify="left",
@@ -226,7 +229,30 @@ def tabulate_rows(title: str, rows: Sequence[Mapping[str, Any]], *, width: int) 
     return Group(*parts)
 
 
-def _kinds(rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], list[Mapping[str, Any]]]]:
+def _fitting(kinds: Sequence[_Kind], width: int) -> list[_Kind]:
+    """The kinds, those that are wider than `width` characters in several parts."""
+    parts: list[_Kind] = []
+    for keys, members in kinds:
+        figures = [any(isinstance(row.get(key), float) for row in members) for key in keys]
+        num_labels = figures.index(True) if any(figures) else len(keys)
+        widths = {key: max(map(_longest_word, _texts(key, members))) + _GAP for key in keys}
+        part = list(keys[:num_labels])
+        for key in keys[num_labels:]:
+            too_wide = sum(widths[k] for k in part) + widths[key] - _GAP > width
+            if too_wide and len(part) > num_labels:
+                parts.append((part, members))
+                part = list(keys[:num_labels])
+            part.append(key)
+        parts.append((part, members))
+    return parts
+
+
+def _texts(key: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Header and cells of a column."""
+    return [_header(key), *(_cell(row.get(key)) for row in rows)]
+
+
+def _kinds(rows: Sequence[Mapping[str, Any]]) -> list[_Kind]:
     """Keys and rows of each kind, in the order in which kinds first appear.
 
     Lists and mappings are left out: they do not fit into a cell.

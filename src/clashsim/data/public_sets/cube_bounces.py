@@ -22,9 +22,6 @@ from clashsim.data.public_sets import cube_tosses
 from clashsim.data.public_sets.real_dataset import RealDataset
 
 NAME = "contactnets_cube"
-# Recorded lengths are too short by this factor: cubes lie at 0.978 of their half width, and fall
-# with 9.60 m/s^2.
-_RECORDED_LENGTH = 0.978
 _GRAVITY = 9.81  # m/s^2
 # How far a frame may be off the flight that is fitted to it: about four standard deviations of the
 # frames before the first contact.
@@ -54,7 +51,7 @@ class _Toss:
     def of(trial: Trial) -> _Toss:
         t, pose = trial.seen(cube_tosses.BODY)
         rotation = Rotation.from_quat(pose[:, 3:], scalar_first=True)
-        return _Toss(t, pose[:, :3] / _RECORDED_LENGTH, rotation)
+        return _Toss(t, pose[:, :3] / cube_tosses.RECORDED_LENGTH, rotation)
 
     def first_contact(self) -> int | None:
         """Index of the first frame at which a corner of the cube is at the floor."""

@@ -33,6 +33,8 @@ class Flight:
         frames: How many of the first frames are free flight, and are fitted.
         angular_velocity: Fitted angular velocity (3,), rad/s, world axes.
         orientation: Fitted orientation (3, 3) at frame 0, body to world axes.
+        recorded_start: State (13,) at frame 0 as it was recorded, which is used in place of a
+            fitted one; None to fit it.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Flight:
     frames: int
     angular_velocity: np.ndarray
     orientation: np.ndarray
+    recorded_start: np.ndarray | None = None
 
     @property
     def quaternion(self) -> np.ndarray:
@@ -52,6 +55,7 @@ class Flight:
         """The state at frame 0, which is linear in the mass centre and in gravity.
 
         The mass centre flies on a parabola. The body's origin, which was recorded, turns about it.
+        A recorded start is returned as it is.
 
         Args:
             centre: Mass centres (m, 3) in the body's axes, m.
@@ -61,6 +65,8 @@ class Flight:
             qpos (7) and qvel (6) side by side (m, 13), as MuJoCo has them for a free joint.
         """
         centre = np.atleast_2d(centre)
+        if self.recorded_start is not None:
+            return np.tile(self.recorded_start, (len(centre), 1))
         gravity = np.broadcast_to(gravity, (len(centre),))
         t = np.arange(self.frames) * self.dt
         line = np.stack([np.ones(self.frames), t], 1)

@@ -5,26 +5,30 @@ Gradients flow through the dynamics and the networks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import mujoco
 import numpy as np
 
-from clashsim.core.augmentation_spec import NeuralScalar, initial_weights
+from clashsim.core.augmentation_spec import AugmentingScalar, initial_weights
 from clashsim.core.errors import ParamError
 from clashsim.core.scene_model import SceneModel
+from clashsim.sim.augmented.contact_reads import refuse_unlisted_contacts
 from clashsim.sim.augmented.jacobian import make_jvp_step
 from clashsim.sim.augmented.step import (
     WEIGHTS,
     AugmentedStep,
     make_augmented_step,
+    make_output_function,
     make_step_function,
     refuse_fixed_parameters,
 )
 from clashsim.sim.augmented.targets import ScalarTarget, find_target
 from clashsim.sim.inputs import check_rollout, check_theta, check_vector, nothing_to_step
-from clashsim.sim.mjx.chunked_rollout import ChunkedRollout, Tangents
+from clashsim.sim.mjx.chunked_rollout import ChunkedRollout, Tangents, append_directions
 from clashsim.sim.mjx.model import put_scene
 from clashsim.sim.mjx.refusals import refuse_non_finite_gradients
 from clashsim.sim.mjx.simulator import theta_or_default
@@ -60,7 +64,7 @@ class AugmentedSim:
     def __init__(
         self,
         scene: SceneModel,
-        augmentation: Sequence[NeuralScalar] = (),
+        augmentation: Sequence[AugmentingScalar] = (),
         *,
         theta: np.ndarray | None = None,
         weights: np.ndarray | None = None,
@@ -83,6 +87,7 @@ class AugmentedSim:
         self.model = self.mjx_scene.mujoco_model
         self._refuse_rk4(targets)
         refuse_fixed_parameters(self.mjx_scene, self.augmentation, targets)
+        refuse_unlisted_contacts(self.mjx_scene, targets)
         if weights is None:
             weights = initial_weights(self.augmentation)
         self.weights = self._checked_weights(weights)
@@ -92,6 +97,7 @@ class AugmentedSim:
                 self.mjx_scene, self.augmentation, targets, differentiate=differentiate
             )
 
+        self._step = step
         self._rollouts = ChunkedRollout(
             self.model,
             lambda differentiate: make_step_function(step(differentiate)),
@@ -174,10 +180,7 @@ class AugmentedSim:
         field_tangents = self.mjx_scene.field_tangents(at, tuple(free))
         if not self.augmentation:
             # The plain step needs field tangents along all directions: zero along the start's.
-            field_tangents = {
-                name: np.concatenate([values, np.zeros((n, num_start, *values.shape[2:]))], axis=1)
-                for name, values in field_tangents.items()
-            }
+            field_tangents = append_directions(field_tangents, num_start)
         # Directions come as parameters, weights, start: identities begin below those before them.
         weight_tangent = np.zeros((count, len(self.weights)))
         if blocks.weights:
@@ -194,6 +197,25 @@ class AugmentedSim:
             refuse_non_finite_gradients(self.scene, jacobian)
         return states, jacobian
 
+    def network_outputs(self, states: np.ndarray, control: np.ndarray | None = None) -> np.ndarray:
+        """Evaluate all networks in given states.
+
+        Args:
+            states: (n, s).
+            control: (n, nu); zero where None.
+
+        Returns:
+            Outputs (n, m) of the m networks, in the order of the augmentation spec.
+        """
+        n = len(states)
+        if control is None:
+            control = np.zeros((n, self.model.nu))
+        states, controls = check_rollout(self.model, states, control[:, None])
+        theta = self.theta if self.theta is not None else self.scene.nominal
+        fields = {name: values[0] for name, values in self.mjx_scene.fields(theta, 1).items()}
+        outputs = self._output_program(fields, self.weights, states, controls[:, 0])
+        return np.asarray(outputs).reshape(n, len(self.augmentation))
+
     def with_weights(self, weights: np.ndarray, theta: np.ndarray | None = None) -> AugmentedSim:
         """The same simulator with these weights and parameters, sharing its compiled programs.
 
@@ -207,6 +229,11 @@ class AugmentedSim:
             "theta": self.theta if theta is None else theta,
         }
         return other
+
+    @cached_property
+    def _output_program(self) -> Callable[..., Any]:
+        """The compiled function (fields, weights, states, control) -> outputs of all networks."""
+        return make_output_function(self._step(False), self.model)
 
     def _refuse_rk4(self, targets: tuple[ScalarTarget, ...]) -> None:
         """Refuse scenes that cannot be integrated by RK4 with neural scalars."""

@@ -13,16 +13,19 @@ from typing import Any
 
 import mujoco
 
-from clashsim.core.augmentation_spec import AugmentationSpec, NeuralScalar, weight_slices
+from clashsim.core.augmentation_spec import AugmentationSpec, AugmentingScalar, weight_slices
 from clashsim.core.errors import ParamError
 from clashsim.core.scene import model_field
-from clashsim.sim.augmented.targets import ScalarTarget, StateRead
+from clashsim.sim.augmented.contact_reads import make_contact_stage, read_contact
+from clashsim.sim.augmented.masses import change_mass, derive_weights
+from clashsim.sim.augmented.targets import CONTACT_READS, ScalarTarget, StateRead
 from clashsim.sim.mjx.chunked_rollout import StepFunction
 from clashsim.sim.mjx.model import MjxScene, array_of, import_mjx
 from clashsim.sim.mjx.step import DataFunction, make_forward, make_step
 
 WEIGHTS = "weights"  # name under which the networks' weights are among the fields of a model
 _TINY_SQUARE = 1e-12  # m^2/s^2: under the root of a speed, whose gradient at rest is not finite
+LEAST_SPEED = 1e-2  # rad/s or m/s, under the logarithm of a joint's speed
 # The classical Runge-Kutta method: weight of each stage, and the fraction of the step after which
 # the next stage is evaluated.
 _RUNGE_KUTTA = ((1, 0.5), (2, 0.5), (2, 1.0), (1, 0.0))
@@ -78,11 +81,14 @@ def make_augmented_step(
     gives_rates = bool(augmentation) and integrator == int(mujoco.mjtIntegrator.mjINT_RK4)
     reads_speed = any(read.kind == "speed" for target in targets for read in target.reads)
 
+    contact_stage = make_contact_stage(mjx_scene, targets, differentiate=differentiate)
+
     def indices(kind: str) -> list[int]:
         """The networks that act on targets of a kind."""
         return [i for i, target in enumerate(targets) if target.kind == kind]
 
     of_parameters = indices("parameter")
+    of_masses = indices("mass")
     of_forces = indices("force")
     of_accelerations = indices("acceleration")
     of_states = indices("state")
@@ -90,6 +96,8 @@ def make_augmented_step(
     def read(fields: Any, state: Any, control: Any) -> list[Any]:
         model = mjx_scene.at(fields)
         data = empty.replace(**state, ctrl=control)
+        if contact_stage is not None:
+            data = contact_stage(model, data)
         if reads_speed:
             data = mjx.com_vel(model, mjx.com_pos(model, mjx.kinematics(model, data)))
         values = []
@@ -158,6 +166,12 @@ def make_augmented_step(
             model = _change_parameter(
                 mjx_scene, model, augmentation[i], target=targets[i], output=outputs[i]
             )
+        for i in of_masses:
+            body = _mass_body(targets[i])
+            mass = augmentation[i].combine(model.body_mass[body], outputs[i], jnp)
+            model = change_mass(mjx_scene, model, body, mass)
+        if of_masses and empty._impl.efc_J.size:
+            model = derive_weights(mjx_scene, model)
         forces = change_forces(outputs)
         if gives_rates:
             forward = make_forward(mjx_scene, differentiate=differentiate, change_forces=forces)
@@ -191,6 +205,18 @@ def make_step_function(step: AugmentedStep) -> StepFunction:
         return advance(state)
 
     return step_state
+
+
+def make_output_function(step: AugmentedStep, model: mujoco.MjModel) -> Callable[..., Any]:
+    """The compiled function (fields, weights, states (n, s), control (n, nu)) -> outputs (n, m)."""
+    jax, _ = import_mjx()
+    nq, nv = model.nq, model.nv
+
+    def outputs(fields: Any, weights: Any, state: Any, control: Any) -> Any:
+        parts = {"qpos": state[:nq], "qvel": state[nq : nq + nv], "act": state[nq + nv :]}
+        return step.evaluate(weights, step.read(fields, parts, control))
+
+    return jax.jit(jax.vmap(outputs, (None, None, 0, 0)))
 
 
 def split_weights(fields: Any) -> tuple[Any, Any]:
@@ -235,10 +261,18 @@ def refuse_fixed_parameters(
             )
 
 
+def _mass_body(target: ScalarTarget) -> int:
+    """Index of the body whose mass is changed."""
+    assert target.slot is not None
+    return target.slot.rows[0]
+
+
 def _read_value(data: Any, read: StateRead, mjx_scene: MjxScene) -> Any:
     """The value of a quantity of the state."""
     jax, _ = import_mjx()
     jnp = jax.numpy
+    if read.kind in CONTACT_READS:
+        return read_contact(data, read, mjx_scene)
     if read.kind == "speed":
         # Speed of the body's origin; cvel is a velocity at the centre of mass of the body's tree.
         body = read.index
@@ -250,6 +284,8 @@ def _read_value(data: Any, read: StateRead, mjx_scene: MjxScene) -> Any:
         return jnp.sqrt((velocity**2).sum() + _TINY_SQUARE)
     if read.kind == "qvel":
         return data.qvel[read.index]
+    if read.kind == "logspeed":
+        return 0.5 * jnp.log(data.qvel[read.index] ** 2 + LEAST_SPEED**2)
     if read.kind == "ctrl":
         return data.ctrl[read.index]
     position = data.qpos[read.index]
@@ -261,7 +297,7 @@ def _read_value(data: Any, read: StateRead, mjx_scene: MjxScene) -> Any:
 
 
 def _change_parameter(
-    mjx_scene: MjxScene, model: Any, scalar: NeuralScalar, *, target: ScalarTarget, output: Any
+    mjx_scene: MjxScene, model: Any, scalar: AugmentingScalar, *, target: ScalarTarget, output: Any
 ) -> Any:
     """The model with one parameter changed by a neural scalar.
 

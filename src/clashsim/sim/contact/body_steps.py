@@ -136,6 +136,15 @@ def advance(
 
 
 @compiled
+def drift_on(bodies: np.ndarray, time: float) -> None:
+    """Let both bodies move on for a time (s) with the velocities that they have."""
+    for b in range(2):
+        for i in range(3):
+            bodies[b, ORIGIN + i] += time * bodies[b, TWIST + i]
+        _rotate(b, bodies, time)
+
+
+@compiled
 def _rotate(b: int, bodies: np.ndarray, timestep: float) -> None:
     """Rotate body b by its angular velocity for a time step."""
     u = timestep * bodies[b, TWIST + 3]

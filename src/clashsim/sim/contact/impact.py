@@ -14,7 +14,14 @@ from functools import lru_cache
 import numpy as np
 
 from clashsim.core.workers import default_threads
-from clashsim.sim.contact.body_steps import accelerate, advance, drive_body, relax, rotate_inertia
+from clashsim.sim.contact.body_steps import (
+    accelerate,
+    advance,
+    drift_on,
+    drive_body,
+    relax,
+    rotate_inertia,
+)
 from clashsim.sim.contact.columns import (
     AGAINST,
     BODY_WIDTH,
@@ -48,7 +55,7 @@ from clashsim.sim.contact.contact_rows import fill_row, set_impedance
 from clashsim.sim.contact.feature_gaps import is_beyond_reach, place_feature
 from clashsim.sim.contact.load import load_bodies, load_features, load_parameters
 from clashsim.sim.contact.problem import ContactProblem
-from clashsim.sim.mujoco.impacts import SETTLED, SETTLING_TIME, ImpactEnd
+from clashsim.sim.mujoco.impacts import HALF_STEP, SETTLED, SETTLING_TIME, ImpactEnd
 
 _ROWS_PER_THREAD = 64  # impacts, below which another thread does not pay
 _PARTED = int(ImpactEnd.PARTED)
@@ -207,6 +214,8 @@ def _solve_one(
     local = np.zeros((LOCAL, 4))
     placed = np.zeros((count + 1, PLACED_WIDTH))
     lag = np.zeros((3, 2, basis.shape[2]))
+    # Half a time step after the touch, as contacts begin on average; see `HALF_STEP`.
+    drift_on(bodies, HALF_STEP * options[0])
     approach = -1.0  # speed at the first touch; negative before it
     quiet_steps = 0
     for _ in range(limits[0]):

@@ -309,6 +309,14 @@ class CompiledPair:
         qvel_per_twist = self.struck.rates(
             world_to_twist[:, :3], world_to_twist[:, 3:], coordinates
         )
+        if len(self.struck.qvel) < k:
+            # Its joints allow no unit twist, but an impulse still has an effect.
+            _, jacobian = self._twist(
+                model, data, self.struck.body, point=data.xpos[self.struck.body].copy()
+            )
+            solved = np.zeros((k, model.nv))
+            mujoco.mj_solveM(model, data, solved, jacobian)
+            return qvel_per_twist, jacobian @ solved.T
         qvel = np.zeros((k, model.nv))  # a row for each unit twist
         qvel[:, self.struck.qvel] = qvel_per_twist
         momentum = np.zeros((k, model.nv))

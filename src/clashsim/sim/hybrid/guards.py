@@ -13,6 +13,10 @@ import numpy as np
 
 _SLACK = 1e-9  # relative size up to which a violation counts as rounding
 _TINY = 1e-300  # keeps a division by a vanishing speed defined
+# Determinant of an inverse inertia over the product of its diagonal, at most which it is singular:
+# joints leave the body fewer directions than a twist has.
+_SINGULAR = 1e-10
+_PSEUDO_INVERSE_CUTOFF = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +63,7 @@ def enforce_mechanics(
     twist_after: np.ndarray,
     *,
     striker_twist: np.ndarray,
+    impulse: np.ndarray | None = None,
 ) -> GuardedOutcome:
     """Move predicted twists to the nearest ones that obey mechanics.
 
@@ -75,6 +80,8 @@ def enforce_mechanics(
         twist_before: (N, k), of the struck body before the collision.
         twist_after: (N, k), predicted for the struck body.
         striker_twist: (N, k), of the striker before, at the struck body's origin.
+        impulse: (N, k), predicted on the struck body; None where its change of twist shows it. That
+            of a hinged body does not: its joint takes part of the impulse.
 
     Returns:
         The allowed outcomes; rows that were allowed already are unchanged.
@@ -82,7 +89,9 @@ def enforce_mechanics(
     struck = mechanics.struck_inverse_inertia
     total = mechanics.relative_inverse_inertia
     normal = mechanics.normal_jacobian
-    impulse = np.linalg.solve(struck, (twist_after - twist_before)[..., None])[..., 0]
+    is_predicted = impulse is not None
+    if impulse is None:
+        impulse = _smallest_impulse(struck, twist_after - twist_before)
     relative_before = twist_before - striker_twist
     relative_after = relative_before + np.einsum("nij,nj->ni", total, impulse)
 
@@ -93,17 +102,27 @@ def enforce_mechanics(
     missing_impulse = -closing_left / (normal * normal_response).sum(1)
     relative_after = relative_after + missing_impulse[:, None] * normal_response
 
-    # Energy: shorten the relative twist to the length it had before.
-    norm_before = _energy_norm(total, relative_before)
-    norm_after = _energy_norm(total, relative_after)
-    shrink = np.minimum(1.0, norm_before / np.maximum(norm_after, _TINY))
-
     approach_speed = np.abs((normal * relative_before).sum(1))
-    corrected = (shrink < 1 - _SLACK) | (closing_left < -_SLACK * approach_speed)
-    relative_after = np.where(corrected[:, None], relative_after * shrink[:, None], relative_after)
-    change = (relative_after - relative_before)[..., None]
-    impulse = np.where(corrected[:, None], np.linalg.solve(total, change)[..., 0], impulse)
-    allowed = twist_before + np.einsum("nij,nj->ni", struck, impulse)
+    corrected = closing_left < -_SLACK * approach_speed
+    if is_predicted:
+        # Energy: shorten the impulse until it does no work on the pair.
+        impulse = impulse + missing_impulse[:, None] * normal
+        work = (relative_before * impulse).sum(1)
+        gained = 0.5 * np.einsum("ni,nij,nj->n", impulse, total, impulse)
+        shrink = np.clip(-work / np.maximum(gained, _TINY), 0.0, 1.0)
+        corrected |= shrink < 1 - _SLACK
+        impulse = shrink[:, None] * impulse
+    else:
+        # Energy: shorten the relative twist to the length it had before.
+        norm_before = _energy_norm(total, relative_before)
+        norm_after = _energy_norm(total, relative_after)
+        shrink = np.minimum(1.0, norm_before / np.maximum(norm_after, _TINY))
+        corrected |= shrink < 1 - _SLACK
+        change = shrink[:, None] * relative_after - relative_before
+        if corrected.any():
+            impulse[corrected] = _smallest_impulse(total[corrected], change[corrected])
+    changed = twist_before + np.einsum("nij,nj->ni", struck, impulse)
+    allowed = np.where(corrected[:, None], changed, twist_after)
     return GuardedOutcome(allowed, impulse, corrected)
 
 
@@ -114,5 +133,26 @@ def kinetic_energy(mechanics: ContactMechanics, relative_twist: np.ndarray) -> n
 
 def _energy_norm(inverse_inertia: np.ndarray, twist: np.ndarray) -> np.ndarray:
     """Length (N,) of twists (N, k) in the metric in which half its square is kinetic energy."""
-    momentum = np.linalg.solve(inverse_inertia, twist[..., None])[..., 0]
+    momentum = _smallest_impulse(inverse_inertia, twist)
     return np.sqrt(np.maximum((twist * momentum).sum(1), 0.0))
+
+
+def _smallest_impulse(inverse_inertia: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """Impulses (N, k) that change twists by (N, k).
+
+    Joints let a hinged body, say, turn only. Of the impulses that then have the same effect this is
+    the smallest one, and changes that no impulse can make are ignored.
+    """
+    diagonal = np.diagonal(inverse_inertia, axis1=1, axis2=2)
+    singular = np.linalg.det(inverse_inertia) <= _SINGULAR * diagonal.prod(1)
+    found = np.empty_like(change)
+    if not singular.all():
+        regular = ~singular
+        solved = np.linalg.solve(inverse_inertia[regular], change[regular, :, None])
+        found[regular] = solved[..., 0]
+    if singular.any():
+        inverse = np.linalg.pinv(
+            inverse_inertia[singular], rcond=_PSEUDO_INVERSE_CUTOFF, hermitian=True
+        )
+        found[singular] = np.einsum("nij,nj->ni", inverse, change[singular])
+    return found

@@ -16,13 +16,16 @@ import numpy as np
 
 from clashsim.core.contact_frame import ContactFrame, frame_at_contact
 from clashsim.core.contact_geometry import Contact
+from clashsim.core.effects import measurement_delay
 from clashsim.core.impacts import Impacts, MotionBefore
+from clashsim.core.params import pair_rows
 from clashsim.core.protocols import ImpactModel, ThetaModel
-from clashsim.core.scene import Scene
+from clashsim.core.scene import STRIKE, Scene
 
 # A network is called with a multiple of this many rows. Matrix products round differently with the
 # number of rows, and the same impact should give the same bits whatever else is in the call.
 _ROW_MULTIPLE = 16
+_TINY_STIFFNESS = 1e-9  # 1/s^2, keeps a division defined
 _UNKNOWN_STD = 1e9  # in place of a standard deviation that is not finite: too large to be trusted
 
 
@@ -41,11 +44,28 @@ class CollisionPrediction(NamedTuple):
         twist_after: (N, k), of the struck body, m/s and rad/s, axes of the scene.
         std: (N, k), standard deviation of the same.
         trust: For each of the N, whether to use the prediction and, where not, why.
+        striker_after: (N, k), of the striker; None where the struck body's twist shows the impulse.
     """
 
     twist_after: np.ndarray
     std: np.ndarray
     trust: list[Trust]
+    striker_after: np.ndarray | None = None
+
+
+def _contact_duration(scene: Scene, theta: np.ndarray) -> np.ndarray:
+    """Durations (N,), s, of contacts: half a period of the spring, for parameters (N, p)."""
+    first, second = np.tile(
+        scene.base.pair_solref[pair_rows(scene.base, STRIKE)[0]], (len(theta), 1)
+    ).T
+    for i, param in enumerate(scene.params):
+        if param.target == f"pair/{STRIKE}/solref[0]":
+            first = param.sign * theta[:, i]
+        elif param.target == f"pair/{STRIKE}/solref[1]":
+            second = param.sign * theta[:, i]
+    # Negative numbers are stiffness and damping, positive ones time constant and damping ratio.
+    half_period = np.pi / np.sqrt(np.maximum(-first, _TINY_STIFFNESS))
+    return np.where(first < 0, half_period, np.pi * first * second)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +128,13 @@ class CollisionModel:
         before, frame_velocity = self._in_rest_frame(before[rows])
         frame = frame_at_contact(self.scene, before, contact[rows])
         after, std = self._predict_padded(before, frame, theta)
+        # The collision takes no time in the simulation, which goes on with gravity from the touch.
+        until_measured = _contact_duration(self.scene, theta) + measurement_delay(self.scene, theta)
+        after = after - until_measured[:, None] * self.scene.free_fall
+        striker_after = self._striker_after(before, frame, theta)
+        if striker_after is not None:
+            fall = self.scene.striker_body.free_fall(self.scene.base, self.scene.plane)
+            striker_after = (striker_after - until_measured[:, None] * fall)[:n]
         # Back to velocities relative to the world; angular ones are the same in both.
         angular_entries = after.shape[1] - frame_velocity.shape[1]
         after = after + np.pad(frame_velocity, ((0, 0), (0, angular_entries)))
@@ -119,7 +146,7 @@ class CollisionModel:
             self._judge(bool(is_inside), float(std_of_one))
             for is_inside, std_of_one in zip(inside[:n], relative_std[:n], strict=True)
         ]
-        return CollisionPrediction(after[:n], std[:n], trust)
+        return CollisionPrediction(after[:n], std[:n], trust, striker_after)
 
     def _predict_padded(
         self, before: np.ndarray, frame: ContactFrame, theta: np.ndarray
@@ -128,14 +155,34 @@ class CollisionModel:
         if isinstance(self.model, ThetaModel):
             members = frame.decode(self.model.members(frame, theta))
             return members.mean(0), members.std(0)
+        return self.model.predict_with_std(self._impacts(before), frame)
+
+    def _striker_after(
+        self, before: np.ndarray, frame: ContactFrame, theta: np.ndarray
+    ) -> np.ndarray | None:
+        """Twists (N, k) of the striker after; None where those of the struck body are enough.
+
+        Joints take part of an impulse on a body that they leave fewer directions than a twist has,
+        so that its twist does not show what the striker got.
+        """
+        scene = self.scene
+        hides_impulse = len(scene.struck_body.qvel) < len(scene.free_fall)
+        predict = getattr(self.model, "predict_striker", None)
+        if predict is None or not hides_impulse or not scene.striker_yields:
+            return None
+        own_theta = {"theta": theta} if isinstance(self.model, ThetaModel) else {}
+        predicted: np.ndarray = predict(self._impacts(before), frame, **own_theta)
+        return predicted
+
+    def _impacts(self, before: np.ndarray) -> Impacts:
+        """Impacts to be predicted, from motion before (N, d)."""
         planar = self.scene.plane is not None
-        impacts = Impacts(
+        return Impacts(
             planar,
             before,
             after=np.zeros((len(before), 3 if planar else 6)),  # placeholder: to be predicted
             known={name: np.full(len(before), value) for name, value in self.known.items()},
         )
-        return self.model.predict_with_std(impacts, frame)
 
     def _judge(self, inside: bool, relative_std: float) -> Trust:
         """Whether one prediction is to be used."""

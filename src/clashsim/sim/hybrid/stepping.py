@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
+from clashsim.core.angles import rotate_quarter_turn
 from clashsim.core.contact_geometry import Contact
+from clashsim.core.impacts import MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.sim.hybrid.collision_stats import CollisionStats
 from clashsim.sim.hybrid.compiled_pair import CompiledPair, ContactState, stack_mechanics
 from clashsim.sim.hybrid.config import HybridConfig
-from clashsim.sim.hybrid.guards import enforce_mechanics
+from clashsim.sim.hybrid.guards import ContactMechanics, enforce_mechanics
 from clashsim.sim.hybrid.model_trust import CollisionModel, Trust
 from clashsim.sim.hybrid.settling import OutcomeNoise
 from clashsim.sim.hybrid.simulation_rows import SimulationRows
@@ -35,6 +37,7 @@ LEARNED_OR_NONE = 0.0
 MUJOCO_RESOLVED = -1.0
 # Share of the simulations that go on which wait for a model before it is called.
 _SHARE_WAITING = 0.5
+_NO_RESPONSE = 1e-8  # of a striker to a force, relative to its largest one
 _DONE = 1e-9  # s: less time than this is not worth a step
 # s: the time since a collision that has just ended; not zero, which stands for no collision.
 _JUST_ENDED = 1e-9
@@ -392,11 +395,16 @@ class HybridStepper:
         if noise is not None:
             rows = np.array([c.row for c in collisions])
             twist_after = twist_after + noise.of_next(rows, prediction.std)
+        mechanics = stack_mechanics(contacts)
+        impulse = None
+        if prediction.striker_after is not None:
+            impulse = _impulse_on_struck(contacts, mechanics, prediction.striker_after)
         outcome = enforce_mechanics(
-            stack_mechanics(contacts),
+            mechanics,
             np.stack([c.struck_twist for c in contacts]),
             twist_after,
             striker_twist=np.stack([c.striker_twist for c in contacts]),
+            impulse=impulse,
         )
         for i, (collision, contact) in enumerate(zip(collisions, contacts, strict=True)):
             trust = prediction.trust[i]
@@ -420,3 +428,26 @@ class HybridStepper:
         sims.userdata[row, pair.phase] = MUJOCO_RESOLVES
         pair.set_owner(True, sims.margin[row], sims.gap[row])
         self.stats = self.stats + CollisionStats(left_to_mujoco={reason: 1})
+
+
+def _impulse_on_struck(
+    contacts: list[ContactState], mechanics: ContactMechanics, striker_after: np.ndarray
+) -> np.ndarray:
+    """Impulses (N, k) on struck bodies from their strikers' twists (N, k) after the collisions.
+
+    The impulse is a force at the contact point.
+    """
+    before = MotionBefore.of(np.stack([contact.before for contact in contacts]))
+    change = striker_after - before.striker.twist
+    offset = before.struck.position - before.striker.position
+    arm = np.stack([contact.point for contact in contacts]) - before.struck.position
+    if before.struck.planar:
+        change[:, :2] += change[:, 2:] * rotate_quarter_turn(offset)
+        moment = rotate_quarter_turn(arm)[:, None]  # by a unit force along each axis
+    else:
+        change[:, :3] += np.cross(change[:, 3:], offset)
+        moment = np.cross(arm[:, None], np.eye(3)).transpose(0, 2, 1)
+    forces = np.tile(np.eye(offset.shape[1]), (len(contacts), 1, 1))
+    per_force = np.concatenate([forces, moment], axis=1)  # (N, k, 2 or 3)
+    inverse = np.linalg.pinv(mechanics.striker_inverse_inertia @ per_force, rcond=_NO_RESPONSE)
+    return -np.einsum("nij,njk,nk->ni", per_force, inverse, change)

@@ -37,11 +37,21 @@ class Tangents:
         count: Number of directions, q.
         fields: Arrays (n, q, ...) by name, change of the model's fields along each direction.
         start: (n, q, s), change of the start along each direction; zero where None.
+        control: (n, q, T, nu), change of the controls along each direction; zero where None.
     """
 
     count: int = 0
     fields: Arrays = field(default_factory=dict)
     start: np.ndarray | None = None
+    control: np.ndarray | None = None
+
+
+def append_directions(tangents: Arrays, count: int) -> Arrays:
+    """Tangents (n, q, ...) by name with `count` more directions, in which nothing changes."""
+    return {
+        name: np.concatenate([values, np.zeros((len(values), count, *values.shape[2:]))], axis=1)
+        for name, values in tangents.items()
+    }
 
 
 class ChunkedRollout:
@@ -58,8 +68,8 @@ class ChunkedRollout:
         Args:
             model: Defines the size of a state.
             make_step: Makes the step; its argument is whether it will be differentiated.
-            make_jvp_step: Makes a step that computes its own derivatives at less cost; where None,
-                the step is differentiated by jax.
+            make_jvp_step: Makes a step that computes its own derivatives at less cost, but none
+                with respect to controls; where None, the step is differentiated by jax.
         """
         self._model = model
         self._make_step = make_step
@@ -85,9 +95,16 @@ class ChunkedRollout:
         Returns:
             States (n, T + 1, s), the start included, and their derivatives (n, T + 1, s, q).
         """
-        n, steps = control.shape[:2]
+        n, steps, nu = control.shape
         rows = max(_MIN_ROWS, 1 << (n - 1).bit_length())
-        control = np.pad(control, ((0, 0), (0, -steps % _CHUNK), (0, 0)))
+        control_tangent = tangents.control
+        if control_tangent is None:
+            control_tangent = np.zeros((n, tangents.count, steps, nu))
+        elif self._make_jvp_step is not None:
+            raise NotImplementedError("this step has no derivatives with respect to controls")
+        filled = (0, -steps % _CHUNK)  # steps that fill up the last chunk
+        control = np.pad(control, ((0, 0), filled, (0, 0)))
+        control_tangent = np.pad(control_tangent, ((0, 0), (0, 0), filled, (0, 0)))
         nv = self._model.nv
         state = self._split(start) | {"qacc_warmstart": np.zeros((n, nv))}
         start_tangent = tangents.start
@@ -105,13 +122,15 @@ class ChunkedRollout:
         states = [start[:, None]]
         jacobians = [np.moveaxis(start_tangent, 1, -1)[:, None]]
         for first in range(0, control.shape[1], _CHUNK):
-            chunk = pad_rows({"ctrl": control[:, first : first + _CHUNK]}, rows)["ctrl"]
+            now = slice(first, first + _CHUNK)
+            controls = {"value": control[:, now], "tangent": control_tangent[:, :, now]}
+            controls = pad_rows(controls, rows)
             state, state_tangents, chunk_states, derivative = run(
-                fields, field_tangents, state, state_tangents, chunk
+                fields, field_tangents, state, state_tangents, controls
             )
             states.append(np.asarray(chunk_states)[:n])
             jacobians.append(np.moveaxis(np.asarray(derivative)[:n], 2, -1))
-        kept = slice(None, steps + 1)  # without the steps that fill up the last chunk
+        kept = slice(None, steps + 1)
         return np.concatenate(states, axis=1)[:, kept], np.concatenate(jacobians, axis=1)[:, kept]
 
     def _split(self, states: np.ndarray) -> Arrays:
@@ -130,9 +149,9 @@ class ChunkedRollout:
         """Compile a chunk of steps for many rows.
 
         Returns:
-            The function (fields, field tangents, state, state tangents, control) -> (last state,
+            The function (fields, field tangents, state, state tangents, controls) -> (last state,
             its tangents, states after every step, their derivatives), all with a leading axis of
-            rows.
+            rows. Controls are their "value" (rows, steps, nu) and "tangent" (rows, q, steps, nu).
         """
         jax, _ = import_mjx()
         jnp = jax.numpy
@@ -145,21 +164,25 @@ class ChunkedRollout:
             fields: Any, field_tangents: Any, state: Any, state_tangents: Any, control: Any
         ) -> Any:
             if not differentiate:
-                return step(fields, state, control), state_tangents
+                return step(fields, state, control["value"]), state_tangents
             if jvp_step is not None:
-                return jvp_step(fields, field_tangents, state, state_tangents, control)
+                return jvp_step(fields, field_tangents, state, state_tangents, control["value"])
 
-            def along_direction(field_tangent: Any, state_tangent: Any) -> Any:
+            def along_direction(
+                field_tangent: Any, state_tangent: Any, control_tangent: Any
+            ) -> Any:
                 return jax.jvp(
-                    lambda f, s: step(f, s, control),
-                    (fields, state),
-                    (field_tangent, state_tangent),
+                    step,
+                    (fields, state, control["value"]),
+                    (field_tangent, state_tangent, control_tangent),
                 )
 
-            return jax.vmap(along_direction, out_axes=(None, 0))(field_tangents, state_tangents)
+            return jax.vmap(along_direction, out_axes=(None, 0))(
+                field_tangents, state_tangents, control["tangent"]
+            )
 
         def chunk(
-            fields: Any, field_tangents: Any, state: Any, state_tangents: Any, control: Any
+            fields: Any, field_tangents: Any, state: Any, state_tangents: Any, controls: Any
         ) -> Any:
             def one_step(carry: Any, control_now: Any) -> Any:
                 state, tangents = step_with_tangents(
@@ -172,8 +195,13 @@ class ChunkedRollout:
                     derivative = jnp.zeros((0, len(state_row)))
                 return (state, tangents), (state_row, derivative)
 
+            # Steps come first where jax scans them: (steps, nu) and (steps, q, nu).
+            by_step = {
+                "value": controls["value"],
+                "tangent": jnp.moveaxis(controls["tangent"], 1, 0),
+            }
             (state, state_tangents), (state_rows, derivatives) = jax.lax.scan(
-                one_step, (state, state_tangents), control
+                one_step, (state, state_tangents), by_step
             )
             return state, state_tangents, state_rows, derivatives
 

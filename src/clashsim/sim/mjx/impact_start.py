@@ -6,7 +6,12 @@ import numpy as np
 
 from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.scene import Scene
-from clashsim.sim.mujoco.impacts import raised_onto_ground, rest_height, velocity_servos
+from clashsim.sim.mujoco.impacts import (
+    after_touch,
+    raised_onto_ground,
+    rest_height,
+    velocity_servos,
+)
 
 
 def impact_start(
@@ -32,4 +37,5 @@ def impact_start(
     poser.write(raised_onto_ground(scene, before, theta), qpos, qvel)
     for actuator, dof in velocity_servos(scene):
         control[:, actuator] = qvel[:, dof]
+    qpos = after_touch(scene, qpos, qvel)
     return poser, {"qpos": qpos, "qvel": qvel, "ctrl": control}
