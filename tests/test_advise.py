@@ -16,17 +16,42 @@ from clashsim import cli
 from clashsim.bench import advise as bench
 from clashsim.bench.lab_sets import load_lab_set
 from clashsim.bench.options import BenchOptions
-from clashsim.core.errors import ClashError, DataError
-from clashsim.core.scene import Scene
+from clashsim.core.contact_frame import contact_frame
+from clashsim.core.errors import ClashError, DataError, ParamError, SceneError
+from clashsim.core.impacts import Impacts, MotionBefore
+from clashsim.core.recorded_joints import joint_motion
+from clashsim.core.scene import Scene, scene_params
 from clashsim.fit.advise import advise, choose
 from clashsim.fit.base import distilled_model
 from clashsim.fit.calibrate import calibrate
 from clashsim.fit.candidates import candidates
 from clashsim.fit.field_kernels import Context, PriorScales, prior_covariance
-from clashsim.fit.run_folder import load, save_run
+from clashsim.fit.run_folder import RunRecord, load, save_run
+from clashsim.fit.solved_model import SolvedModel
+from clashsim.sim.mujoco.impacts import simulate_impacts
 
 N = 12
 D = 2
+DOOR = """
+<mujoco><worldbody>
+  <body name="door" pos="0.3 0.15 0.16"><joint name="hinge" axis="0 0 1"/>
+    <geom name="panel" type="box" size="0.008 0.14 0.15" pos="0 -0.14 0" mass="0.65"/></body>
+  <body name="ball"><freejoint/><geom name="ball" type="sphere" size="0.03" mass="0.1"/></body>
+</worldbody></mujoco>
+"""
+GANTRY = """
+<mujoco><worldbody>
+  <geom name="table" type="plane" size="1 1 .1"/>
+  <body name="box" pos="0 0 0.04"><freejoint/>
+    <geom name="box" type="box" size="0.05 0.07 0.04" mass="0.4"/></body>
+  <body name="rail" pos="-0.4 0 0.04"><joint name="rail_x" type="slide" axis="1 0 0"/>
+    <inertial pos="0 0 0" mass="1" diaginertia=".01 .01 .01"/>
+    <body name="cross"><joint name="rail_y" type="slide" axis="0 1 0" range="-0.1 0.1"/>
+      <inertial pos="0 0 0" mass="1" diaginertia=".01 .01 .01"/>
+      <body name="tool"><joint name="wrist" axis="0 0 1" pos="0.01 0 0" range="-1 1"/>
+        <geom name="tool" type="box" size="0.015 0.04 0.02" mass="0.3"/></body></body></body>
+</worldbody></mujoco>
+"""
 EVEN = torch.full((N,), 1 / N, dtype=torch.float64)
 
 
@@ -178,6 +203,111 @@ def test_candidates_keep_to_side_and_speed():
         candidates(Scene.load("square"), 3, 64).strikes
         == candidates(Scene.load("square"), 3, 64).strikes
     ).all()
+
+
+def thrown_at_the_door(num=15, seed=0) -> np.ndarray:
+    """Motion before impacts of a ball that comes from one side, at 1 to 2 m/s."""
+    rng = np.random.default_rng(seed)
+    before, motion = MotionBefore.at_origin(num, planar=False)
+    angle = rng.uniform(-0.2, 0.2, num)
+    motion.struck.position[:] = [0.3, 0.15, 0.16]
+    motion.struck.quaternion[:, 0] = np.cos(angle / 2)
+    motion.struck.quaternion[:, 3] = np.sin(angle / 2)
+    motion.striker.quaternion[:, 0] = 1
+    motion.striker.position[:, 0] = 0.2
+    motion.striker.position[:, 1:] = rng.uniform([-0.1, 0.05], [0.05, 0.15], (num, 2))
+    motion.striker.velocity[:, 0] = rng.uniform(1, 2, num)
+    return before
+
+
+def hit_by_the_gantry(num=15, seed=0) -> np.ndarray:
+    """Motion before impacts of a tool that comes from -x, at 0.5 to 1 m/s."""
+    rng = np.random.default_rng(seed)
+    before, motion = MotionBefore.at_origin(num, planar=False)
+    motion.struck.position[:, 2] = 0.04
+    motion.struck.quaternion[:, 0] = 1
+    angle = rng.uniform(-0.2, 0.2, num)
+    motion.striker.quaternion[:, 0] = np.cos(angle / 2)
+    motion.striker.quaternion[:, 3] = np.sin(angle / 2)
+    motion.striker.position[:, 0] = -0.07
+    motion.striker.position[:, 1] = rng.uniform(-0.05, 0.05, num)
+    motion.striker.position[:, 2] = 0.04
+    motion.striker.velocity[:, 0] = rng.uniform(0.5, 1.0, num)
+    return before
+
+
+def test_strikes_on_a_hinged_body_are_like_the_recorded_ones_and_on_its_surface():
+    scene = Scene(DOOR, "panel", "ball", name="door")
+    choice = candidates(scene, 0, 100, recorded=thrown_at_the_door())
+    assert len(choice.strikes) == 100
+    speed = choice.strikes[:, choice.names.index("speed")]
+    assert 0.9 < speed.min() < 1.1 and 1.9 < speed.max() < 2.2
+    size = np.array([0.008, 0.14, 0.15])
+    from_middle = np.abs(choice.touch - [0, -0.14, 0])
+    assert (from_middle <= size + 1e-4).all()
+    assert np.allclose(choice.touch[:, 0], -0.008, atol=1e-4)  # the side that was recorded
+    assert contact_frame(scene, choice.impacts).contact.touching.all()
+    motion = choice.impacts.motion
+    assert np.allclose(motion.struck.position, [0.3, 0.15, 0.16])
+    slow = candidates(scene, 0, 50, speed=(1.0, 1.2), recorded=thrown_at_the_door())
+    assert (slow.strikes[:, 0] <= 1.2).all()
+    with pytest.raises(ParamError, match=r"within 0\.9"):
+        candidates(scene, 0, speed=(0.1, 0.2), recorded=thrown_at_the_door())
+    with pytest.raises(SceneError, match="joints carry its struck body 'door'"):
+        candidates(scene, 0)
+
+
+def test_strikes_of_a_tool_on_joints_can_be_made_by_them():
+    scene = Scene(GANTRY, "box", "tool", ground="table", in_space=True, name="gantry")
+    choice = candidates(scene, 0, 100, recorded=hit_by_the_gantry())
+    assert len(choice.strikes) > 50
+    assert np.allclose(choice.touch[:, 0], -0.05, atol=1e-4)
+    striker = choice.impacts.motion.striker
+    assert np.allclose(striker.position[:, 2], 0.04)  # the rails are at one height
+    assert np.allclose(striker.velocity[:, 2], 0)
+    joints = joint_motion(scene, choice.impacts.before)
+    assert list(joints) == [
+        name + ending for name in ("rail_x", "rail_y", "wrist") for ending in ("", "_velocity")
+    ]
+    assert np.abs(joints["rail_y"]).max() <= 0.1 + 1e-6
+    assert 0.4 < joints["rail_x_velocity"].min() < joints["rail_x_velocity"].max() < 1.15
+    with pytest.raises(SceneError, match="joints carry its striker 'tool'"):
+        candidates(scene, 0)
+
+
+def test_a_calibration_keeps_the_recorded_strikes(few, runs):
+    assert few.recorded is not None and len(few.recorded) == 8
+    kept = load(runs / "run").calibration.recorded
+    assert (kept == few.recorded).all()
+
+
+def test_advice_for_a_hinged_body_is_written_with_its_motion(tmp_path, capsys):
+    scene = Scene(DOOR, "panel", "ball", name="door")
+    scene = scene.with_params(scene_params(scene))
+    before = thrown_at_the_door()
+    planned = Impacts(False, before, np.zeros((len(before), 6)))
+    frame = contact_frame(scene, planned)
+    theta = np.tile(scene.nominal, (len(before), 1))
+    after = simulate_impacts(scene, frame.before, theta).after
+    fitted = calibrate(SolvedModel(scene), replace(planned, after=after))
+    worse = {"accuracy_0.1": 0.2, "accuracy_0.2": 0.5, "median": 0.3}
+    better = {"accuracy_0.1": 0.9, "accuracy_0.2": 1.0, "median": 0.02}
+    metrics = {
+        "impacts": len(before),
+        "held_out": 0,
+        "judged": "on impacts left out in turn",
+        "models": {"MuJoCo, identified": better, "clashsim": worse},
+    }
+    save_run(tmp_path / "run", fitted, record=RunRecord(metrics=metrics))
+    out = tmp_path / "next.csv"
+    assert cli.main(["advise", str(tmp_path / "run"), "-k", "2", "-o", str(out)]) == 0
+    assert "do not use it" in capsys.readouterr().out  # as plan, export and train say
+    row = next(csv.DictReader(out.open()))
+    assert float(row["hinge_velocity"]) == pytest.approx(0, abs=1e-9)
+    assert float(row["striker_vx"]) > 0.5 and float(row["x"]) == pytest.approx(0.3)
+    save_run(tmp_path / "old", replace(fitted, recorded=None))
+    assert cli.main(["advise", str(tmp_path / "old")]) == 2
+    assert "calibrate again" in capsys.readouterr().err
 
 
 def test_what_cannot_be_advised_is_refused(few, strikes):

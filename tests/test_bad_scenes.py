@@ -122,3 +122,22 @@ def test_impacts_in_space_for_a_scene_in_a_plane(tmp_path, capsys):
     spatial.before[:, 20] = np.linspace(0.3, 0.6, 6)
     message = refusal(tmp_path, capsys, scene(), impacts=spatial)
     assert "spatial but scene 'scene' is planar: give the struck body a free joint" in message
+
+
+def test_names_that_are_suggested_are_those_of_the_author(tmp_path, capsys):
+    unnamed = BLOCK.replace('name="block" ', "")
+    said = refusal(tmp_path, capsys, scene(block=unnamed), "--struck", "blocks")
+    assert "no body or geom named 'blocks'" in said
+    assert "did you mean block" in said and "block/0" not in said
+
+
+def test_damaged_xml_is_named_with_its_line(tmp_path, capsys):
+    whole = scene().replace("<worldbody>", "<!-- two\nlines -->\n<worldbody>")
+    cut = whole[: whole.index('<joint name="px"') + 12]
+    line = cut.count("\n") + 1
+    said = refusal(tmp_path, capsys, cut, *NAMED)
+    assert f"in line {line} is not closed: is the file cut off?" in said
+    wrong = whole.replace("</worldbody>", "</body>")
+    assert f"line {whole[: whole.index('</worldbody>')].count(chr(10)) + 1}" in refusal(
+        tmp_path, capsys, wrong, *NAMED
+    )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from clashsim import cli
 from clashsim.bench.scenes import recorded_impacts
@@ -46,6 +47,21 @@ def test_a_parameter_that_differs_is_needed_and_others_are_not():
     assert other["friction"].log_evidence > 10
     assert same["friction"].freedom is not Freedom.NEEDED
     assert same["friction"].log_evidence < 1
+
+
+def test_evidence_for_what_left_out_impacts_do_not_ask_for_is_not_contradicted():
+    scene = Scene.load("puck")
+    nominal = {param.name: param.nominal for param in scene.params}
+    calibration = calibrated(friction=0.4 * nominal["friction"])
+    posterior = calibration.posteriors[0]
+    fixed = replace(posterior, std=torch.full_like(posterior.std, FIXED_STD))
+    mostly_fixed = replace(calibration, posteriors=(posterior, fixed), weights=(0.1, 0.9))
+    candidates = weigh(mostly_fixed)
+    asked_for = [found for found in candidates if (found.log_evidence or 0) > 1]
+    assert asked_for
+    assert all(found.freedom is Freedom.UNPREDICTIVE for found in asked_for)
+    sentence = next(s for s in candidate_sentences(candidates) if "most fits" in s)
+    assert "explained without" not in sentence and "friction (+" in sentence
 
 
 def test_the_difference_is_that_of_two_evidences():

@@ -18,6 +18,7 @@ from clashsim.core.errors import DataError
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.data import datasets
+from clashsim.data.checks import impact_conventions
 from clashsim.data.checks.impact_conventions import check_impacts
 from clashsim.data.checks.impact_misfit import measure_misfit
 from clashsim.data.impact_files import write_impacts
@@ -126,6 +127,13 @@ def test_a_mistake_is_named_with_its_remedy(
     found = check_impacts(scene, impacts)
     assert [(f.name, f.severity) for f in found] == [(finding, "stop")], found
     assert "; " in found[0].message
+
+
+def test_swapped_columns_can_be_renamed_or_the_roles_exchanged():
+    swapped = [c for c in impact_conventions._exchanged_bodies() if "of the scene" in c.cause]
+    message = impact_conventions._message(swapped, share=0.8, best=0.05)
+    assert "rename the columns" in message and "--struck and --striker" in message
+    assert "80 % of a measured change of twist cannot come from an impulse at the" in message
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,9 @@ def test_parameters_are_recovered_from_the_components_that_were_measured(compone
     assert estimates["damping"] == pytest.approx(expected["damping"], rel=0.35)
     error = relative_error(calibration.predict(test), test.after, 0.02)
     assert np.median(error) < 0.04
+    # What was not measured does not make intervals narrow (their smallest factor is 0.02).
+    assert calibration.interval_widths.std > 0.05
+    assert calibration.interval_widths.usual_variance < 1.0
     # Identification of MuJoCo itself: no misfit where nothing was measured, the others as before.
     rows = np.arange(len(fitted))
     still = np.zeros((1, *fitted.after.shape))

@@ -13,6 +13,7 @@ from clashsim.core.contact_frame import contact_frame, inertia
 from clashsim.core.impacts import Impacts, MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import write_impacts
+from clashsim.evaluate import outliers
 from clashsim.evaluate.data_efficiency import measure_data_efficiency
 from clashsim.evaluate.metrics import relative_error
 from clashsim.evaluate.outliers import Outlier, find_outliers, outlier_notes, outlier_sentence
@@ -90,6 +91,41 @@ def test_components_that_were_not_measured_do_not_count():
     found = outliers_of(scene, replace(impacts, after=spikes))
     assert [outlier.row for outlier in found] == [3, 8]
     assert found[0].cause == "the sign of vx, vy may be wrong"
+
+
+def test_a_single_component_shows_no_spike():
+    scene = Scene.load("puck")
+    impacts = spoiled(recorded(scene, 12, 0))
+    after = impacts.after.copy()
+    after[:, 1:] = np.nan
+    found = outliers_of(scene, replace(impacts, after=after))
+    assert found
+    assert all("spike" not in (outlier.cause or "") for outlier in found)
+
+
+def test_a_sensitive_impact_and_the_strikers_outcome_are_no_mistakes(monkeypatch):
+    scene = Scene.load("puck")
+    impacts = spoiled(recorded(scene, 12, 0))
+    calibration = calibrate(SolvedModel(scene), impacts)
+    frame = contact_frame(scene, impacts)
+    far, usual = np.full(12, 9.0), np.ones(12)
+    monkeypatch.setattr(outliers, "_struck_errors", lambda _: (far, 9 * usual))
+    found = find_outliers(calibration, impacts, frame)
+    assert {outlier.cause for outlier in found} == {outliers._BY_SENSITIVITY}
+    with_striker = replace(impacts, striker_after=impacts.after)
+    monkeypatch.setattr(outliers, "_struck_errors", lambda _: (0 * far, usual))
+    found = find_outliers(calibration, with_striker, frame)
+    assert {outlier.cause for outlier in found} == {"the striker's outcome is off"}
+    sentence = outlier_sentence(12, outlier_notes(found, [f"impact {i}" for i in range(12)]))
+    assert "Check the recording" not in sentence and "may be right" in sentence
+
+
+def test_what_is_stated_of_the_struck_body_alone():
+    scene = Scene.load("puck")
+    calibration = calibrate(SolvedModel(scene), spoiled(recorded(scene, 12, 0)))
+    deviation, sensitivity = outliers._struck_errors(calibration)
+    assert set(np.flatnonzero(deviation > 3.5)) == {3, 8}
+    assert np.median(sensitivity) == pytest.approx(1)
 
 
 def test_outliers_do_not_change_whether_more_impacts_would_help():

@@ -250,3 +250,48 @@ def test_messages_of_joint_states_are_read():
     assert joints_in(in_json).positions == {"a": 0.25}
     with pytest.raises(DataError, match="cut off or damaged"):
         joints_in(Message("/joint_states", kind, "cdr", 7.0, raw[:40]))
+
+
+DOOR = """<mujoco><worldbody>
+<body name="door" pos="0.3 0.15 0.16"><joint name="hinge" axis="0 0 1"/>
+<geom name="panel" type="box" size="0.008 0.14 0.15" pos="0 -0.14 0" mass="0.65"/></body>
+<body name="ball"><freejoint/><geom name="ball" type="sphere" size="0.03" mass="0.1"/></body>
+</worldbody></mujoco>"""
+
+
+def test_a_hinged_struck_body_is_recorded_by_its_encoder(tmp_path):
+    scene = Scene(DOOR, "panel", "ball", name="door")
+    table = tmp_path / "encoder.csv"
+    table.write_text(
+        "hinge,hinge_velocity,hinge_velocity_after,striker_x,striker_y,striker_z,striker_vx\n"
+        "0.1,0.2,5.5,0.2,0,0.1,1.5\n"
+        "-0.1,0.0,,0.2,0.02,0.1,1.2\n"
+        "0.0,0.0,4.0,0.2,0.05,0.1,1.1\n"
+    )
+    notes = []
+    impacts = read_table(table, scene, (), notes.append).impacts
+    assert not impacts.planar
+    assert len(impacts) == 2  # the second has no outcome
+    assert np.allclose(impacts.motion.struck.position, [0.3, 0.15, 0.16])
+    assert impacts.motion.struck.quaternion[0] == pytest.approx([np.cos(0.05), 0, 0, np.sin(0.05)])
+    assert impacts.twist[0] == pytest.approx([0, 0, 0, 0, 0, 0.2])
+    assert impacts.after[:, 5] == pytest.approx([5.5, 4.0])
+    assert np.isnan(impacts.after[:, :5]).all()  # the hinge does not let them be
+    assert not impacts.known and list(impacts.joints) == ["hinge"]
+    table.write_text("hinge_velocity_after,striker_x,striker_z,striker_vx\n5,0.2,0.1,1\n")
+    with pytest.raises(DataError, match="give 'hinge' as well"):
+        read_table(table, scene, (), notes.append)
+
+
+def test_columns_of_joints_alone_are_impacts_in_space(tmp_path):
+    tool = """<body name="rail" pos="0 0 .1"><joint name="slide" type="slide" axis="1 0 1"/>
+<geom name="tool" type="sphere" size="0.03" mass="1"/></body>"""
+    ball = DOOR[DOOR.index('<body name="ball">') : DOOR.index("</worldbody>")]
+    scene = Scene(DOOR.replace(ball, tool), "panel", "tool", name="lever")
+    table = tmp_path / "encoders.csv"
+    table.write_text("hinge,hinge_velocity_after,slide,slide_velocity\n0,5,0.2,1.5\n")
+    impacts = read_table(table, scene, (), print).impacts
+    along = np.array([1, 0, 1]) / np.sqrt(2)
+    assert impacts.striker_pose[0, :3] == pytest.approx([0, 0, 0.1] + 0.2 * along)
+    assert impacts.striker_twist[0, :3] == pytest.approx(1.5 * along)
+    assert impacts.after[0, 5] == pytest.approx(5)

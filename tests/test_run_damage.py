@@ -278,7 +278,7 @@ def test_escape_codes_are_not_printed(changed, run, capsys):
     assert cli.main(["export", str(bad), "-o", str(bad.parent / "out")]) == 2
     err = capsys.readouterr().err
     assert not OBEYED & set(err)
-    assert "has no geom named" in err
+    assert "has no body or geom named" in err
 
 
 def test_tables_keep_their_colours_and_nothing_else():

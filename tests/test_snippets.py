@@ -86,6 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (out / "scene.xml").write_text(xml)
     (out / "targets.csv").write_text("x,y,yaw\n-0.05,-0.02,-20\n-0.03,-0.05,10\n")
     write_impacts(out / "impacts.csv", replace(sample(scene, 12, 1), theta=None))
+    write_impacts(out / "second.csv", replace(sample(scene, 6, 2), theta=None))
     write_several_pairs(out)
     return out
 

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from clashsim.pipeline.real_sim_real import LoopResult as LoopResult
     from clashsim.pipeline.real_sim_real import LoopRunConfig as LoopRunConfig
     from clashsim.pipeline.real_sim_real import loop_run as loop_run
+    from clashsim.pipeline.second_test import RunTest as RunTest
+    from clashsim.pipeline.second_test import judge_run as judge_run
     from clashsim.pipeline.training import TrainingConfig as TrainingConfig
     from clashsim.pipeline.training import TrainingResult as TrainingResult
     from clashsim.pipeline.training import train_run as train_run
@@ -86,6 +88,8 @@ _HOMES = {
     "loop_run": "pipeline.real_sim_real",
     "LoopRunConfig": "pipeline.real_sim_real",
     "LoopResult": "pipeline.real_sim_real",
+    "judge_run": "pipeline.second_test",
+    "RunTest": "pipeline.second_test",
     "import_logs": "pipeline.log_import",
     "ImportConfig": "pipeline.log_import",
     "StrikeDistribution": "core.strike_distribution",

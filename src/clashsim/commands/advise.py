@@ -12,6 +12,7 @@ import numpy as np
 from tyro.conf import arg
 
 from clashsim.commands.option_types import OptionalOutputPath, RunArgument
+from clashsim.commands.run_tables import warn_if_unreliable
 from clashsim.commands.shared import announce, check_output_file, console
 from clashsim.core.errors import ParamError, RunError
 
@@ -72,6 +73,7 @@ def run(options: AdviseOptions) -> None:
         raise ParamError(f"{options.strikes} strikes cannot be chosen from {len(choice.strikes)}")
     advice = advise(model, choice.impacts, options.strikes)
     strikes = _advised_strikes(choice, advice)
+    motions = _motions(choice, advice, scene)
     console().print(_table(strikes, scene, choice.names), markup=False)
     now = 100 * advice.error[0]
     afterwards = 100 * advice.error[-1]
@@ -80,8 +82,11 @@ def run(options: AdviseOptions) -> None:
         f"after these {options.strikes}: {afterwards:.1f} %"
     )
     print(advice_sentence(advice))
+    if options.run.is_dir():
+        warn_if_unreliable(options.run)
     if options.out is not None:
-        _write(options.out, strikes, advice, scene, choice.names)
+        written = [strike | motion for strike, motion in zip(strikes, motions, strict=True)]
+        _write(options.out, written, advice, scene, choice.names)
         print(f"written to {options.out}")
 
 
@@ -111,12 +116,23 @@ def _candidates(options: AdviseOptions, model: Calibration | BaseModel, scene: S
     from clashsim.fit.candidates import candidates
 
     # Measured covariates of a future strike are not known: their medians are assumed.
-    known = model.scaling.median_extras() if isinstance(model, Calibration) else {}
+    known: dict[str, float] = {}
+    recorded = None
+    if isinstance(model, Calibration):
+        known = model.scaling.median_extras()
+        recorded = model.recorded
+        if recorded is None and scene.plane is None:
+            raise RunError(
+                f"the run {str(options.run)!r} is of an earlier version of clashsim, which did not "
+                "keep what strikes were recorded: calibrate again"
+            )
     side = None
     if options.side is not None:
         first, second = np.radians(options.side)
         side = (float(first), float(second))
-    return candidates(scene, options.seed, speed=options.speed, side=side, known=known)
+    return candidates(
+        scene, options.seed, speed=options.speed, side=side, known=known, recorded=recorded
+    )
 
 
 def _advised_strikes(choice: Candidates, advice: Advice) -> list[AdvisedStrike]:
@@ -135,6 +151,26 @@ def _advised_strikes(choice: Candidates, advice: Advice) -> list[AdvisedStrike]:
         strike["expected_error"] = float(error)
         strikes.append(strike)
     return strikes
+
+
+def _motions(choice: Candidates, advice: Advice, scene: Scene) -> list[AdvisedStrike]:
+    """The motion before each advised strike, by the names of an impacts file.
+
+    With the coordinates of joints that carry a body. Nothing for a strike in a plane, of which its
+    numbers say all.
+    """
+    from clashsim.core.impacts import before_columns
+    from clashsim.core.recorded_joints import joint_motion
+
+    if "point" in choice.names or "offset" in choice.names:
+        return [{} for _ in advice.rows]
+    before = choice.impacts.before[advice.rows]
+    columns = dict(zip(before_columns(choice.impacts.planar), before.T, strict=True))
+    columns |= joint_motion(scene, before)
+    motions = []
+    for row in range(len(before)):
+        motions.append({name: float(values[row]) for name, values in columns.items()})
+    return motions
 
 
 def _table(strikes: list[AdvisedStrike], scene: Scene, names: tuple[str, ...]) -> Any:

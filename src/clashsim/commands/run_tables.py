@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from clashsim.data.mjcf import EditedMjcf
     from clashsim.fit.calibrated_run import CalibratedRun
     from clashsim.fit.motion_run import MotionRun
+    from clashsim.pipeline.second_test import RunTest
 
 
 def print_run(
@@ -55,6 +56,28 @@ def print_run(
     result = conclusion(metrics)
     if result is not None:
         say(result, style="bold" if is_reliable(metrics) else "bold yellow")
+
+
+def print_test(test: RunTest, name: str) -> None:
+    """Print how well a run predicts a second recording.
+
+    Args:
+        test: The test.
+        name: Name of the recording.
+    """
+    from clashsim.core.intervals import INTERVAL_SHARES
+    from clashsim.report import tables
+
+    judged = f"on {len(test.impacts)} impacts of {name}"
+    if test.models:
+        say_table(tables.accuracy_table(f"Accuracy {judged}", test.models))
+    if test.striker_models:
+        title = f"Accuracy of the striker's outcome {judged}"
+        say_table(tables.accuracy_table(title, test.striker_models))
+    if test.inside is not None:
+        shares = zip(INTERVAL_SHARES, test.inside, strict=True)
+        found = ", ".join(f"{inside:.0%} in the {stated:.0%} interval" for stated, inside in shares)
+        say(f"Of the measured components, those that clashsim states hold: {found}.")
 
 
 def print_pairs(metrics: Mapping[str, Mapping[str, Any]], folder: Path, *, detailed: bool) -> None:

@@ -43,6 +43,17 @@ def name_geoms(spec: mujoco.MjSpec) -> None:
                 taken.add(name)
 
 
+def is_generated_name(geom: str, body: str) -> bool:
+    """Whether a geom has a name of `name_geoms`, and not one that the author wrote.
+
+    Args:
+        geom: Name of the geom.
+        body: Name of its body, empty without one.
+    """
+    stem, _, number = geom.rstrip("'").rpartition("/")
+    return number.isdigit() and (stem == body or (not body and stem.startswith("body")))
+
+
 def free_from_mocap(spec: mujoco.MjSpec, geoms: Iterable[str]) -> None:
     """Give mocap bodies that carry given geoms a free joint and a mass that no impact moves.
 

@@ -441,7 +441,9 @@ def _check_column_names(
     known: Sequence[str],
 ) -> None:
     """Raise a `DataError` where a needed column is missing or a column is unknown."""
-    if not any(name in table for name in names_after):
+    if not any(name in table for name in names_after) and not _ends_any(
+        [name for name in known if name in table], "_velocity_after"
+    ):
         first = names_after[0]
         raise DataError(
             f"impacts lack an outcome, such as the column {first!r}; {did_you_mean(first, table)}"
@@ -461,11 +463,18 @@ def _check_column_names(
             )
     twist_names = (*_PLANAR_TWIST, *_SPATIAL_TWIST)
     given = [name for name in names_before if name in table]
+    if _ends_any([name for name in known if name in table], "_velocity"):
+        return  # of a joint
     if not any(name.removeprefix("striker_") in twist_names for name in given):
         raise DataError(
             "impacts lack velocities before contact: give vx, vy, w of the struck body "
             "or striker_vx, striker_vy, striker_w"
         )
+
+
+def _ends_any(names: Sequence[str], ending: str) -> bool:
+    """Whether any name of a column ends so."""
+    return any(name.endswith(ending) for name in names)
 
 
 def listed_rows(mask: np.ndarray) -> str:

@@ -228,12 +228,17 @@ class _Reader:
             piece = _MARKUP.match(markup, begin)
             if piece is None:  # such as <!DOCTYPE> with entities, which could expand without bound
                 shown = markup[begin : begin + _QUOTED_MARKUP]
+                line = markup.count("\n", 0, begin) + 1
+                is_cut_off = ">" not in markup[begin:]
+                reason = "is not closed: is the file cut off?" if is_cut_off else "is not accepted"
                 raise SceneError(
-                    f"scene {self.scene!r} is not a valid MJCF file: {shown!r} is not accepted"
+                    f"scene {self.scene!r} is not a valid MJCF file: {shown!r} in line {line} "
+                    f"{reason}"
                 )
             kept.append(markup[position:begin])
-            if piece["comment"] is None:
-                kept.append(piece[0])
+            is_comment = piece["comment"] is not None
+            # The lines of a comment stay, so that errors name the right line.
+            kept.append("\n" * piece[0].count("\n") if is_comment else piece[0])
             position = piece.end()
 
     def _read_include(self, element: Element, model: _OpenModel, nesting: int) -> None:

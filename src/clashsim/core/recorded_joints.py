@@ -33,7 +33,10 @@ _WORDS = re.compile(r"[A-Za-z]+?(?=[A-Z][a-z]|[^A-Za-z]|$)|\d+")
 # Words of the name of a joint that do not tell which joint it is.
 _NO_NAMES = {"q", "qpos", "joint", "joints", "jnt", "j", "pos", "position", "angle", "deg", "rad"}
 
-_VELOCITY = "_velocity"  # ending of a column's name
+# Endings of a column's name: a joint's velocity before contact, and after it.
+_VELOCITY = "_velocity"
+_VELOCITY_AFTER = "_velocity_after"
+_SMALLEST_RATE = 1e-12  # m/s or rad/s: smaller components are those that joints do not have
 
 Angles = Mapping[str, np.ndarray]  # (n,) each, rad or m, by the name of the joint
 
@@ -171,18 +174,45 @@ def with_poses_from_joints(
 def joint_columns(scene: Scene) -> tuple[str, ...]:
     """Names of the columns that a table of impacts may have for the joints of a scene's pair.
 
-    The name of a joint for its coordinate at contact, and with `_velocity` for its velocity.
+    The name of a joint for its coordinate at contact, with `_velocity` for its velocity, and with
+    `_velocity_after` for that after the impact.
     """
     planar = scene.plane is not None
     own = {*before_columns(planar), *after_columns(planar), *BODY_COLUMNS}
     names = []
     for name in joints_of(scene):
-        names += [column for column in (name, name + _VELOCITY) if column not in own]
+        columns = (name, name + _VELOCITY, name + _VELOCITY_AFTER)
+        names += [column for column in columns if column not in own]
     return tuple(names)
 
 
+def joint_motion(scene: Scene, before: np.ndarray) -> dict[str, np.ndarray]:
+    """Coordinates and velocities of the joints that carry a pair; the inverse of the columns.
+
+    Args:
+        scene: The scene of the pair.
+        before: Motion (N, d), as in `Impacts`, that the joints allow.
+
+    Returns:
+        Values (N,) by the names of `joint_columns`, rad or m and per second.
+    """
+    model = scene.base
+    qpos = np.tile(model.qpos0, (len(before), 1))
+    qvel = np.zeros((len(before), model.nv))
+    PairPoser(scene).write(before, qpos, qvel)
+    columns = joint_columns(scene)
+    motion = {}
+    for name in joints_of(scene):
+        joint = model.joint(name)
+        if name in columns:
+            motion[name] = qpos[:, int(joint.qposadr[0])]
+        if name + _VELOCITY in columns:
+            motion[name + _VELOCITY] = qvel[:, int(joint.dofadr[0])]
+    return motion
+
+
 def with_motion_from_joints(impacts: Impacts, scene: Scene) -> Impacts:
-    """Fill in the motion before impact of bodies whose joints were recorded.
+    """Fill in motions before impact, and outcomes, of bodies whose joints were recorded.
 
     Args:
         impacts: Impacts of a table, which has the columns of joints among `known`.
@@ -196,15 +226,27 @@ def with_motion_from_joints(impacts: Impacts, scene: Scene) -> Impacts:
     """
     columns = joint_columns(scene)
     rates = {}
+    rates_after = {}
     angles = dict(impacts.joints)
     known = dict(impacts.known)
     for name in columns:
-        if name in known and name.endswith(_VELOCITY):
+        if name in known and name.endswith(_VELOCITY_AFTER):
+            joint = name.removesuffix(_VELOCITY_AFTER)
+            rates_after[joint] = np.asarray(known.pop(name), float)
+        elif name in known and name.endswith(_VELOCITY):
             rates[name.removesuffix(_VELOCITY)] = np.asarray(known.pop(name), float)
         elif name in known:
             angles[name] = np.asarray(known.pop(name), float)
+    for joint in rates_after:
+        if joint not in angles:
+            raise DataError(
+                f"impacts have a column {joint + _VELOCITY_AFTER!r} and none of the joint's "
+                f"coordinate at contact: give {joint!r} as well"
+            )
     if not angles:
         return impacts
+    if impacts.planar and scene.plane is None and not impacts.before.any():
+        impacts = _in_space(impacts)  # joints alone say nothing about a plane
     poser = PairPoser(scene)
     before = impacts.before.copy()
     motion = MotionBefore.of(before)
@@ -223,7 +265,48 @@ def with_motion_from_joints(impacts: Impacts, scene: Scene) -> Impacts:
         if set(own) & set(rates) and not recorded.twist.any():
             twists = twists_of_body(scene.base, body.body, angles, rates)
             recorded.twist[:] = poser.scene_twist(twists[:, :3], twists[:, 3:])
-    return replace(impacts, before=before, known=known, joints=angles)
+    after, striker_after = _outcomes_from_joints(impacts, scene, angles, rates_after)
+    return replace(
+        impacts,
+        before=before,
+        after=after,
+        striker_after=striker_after,
+        known=known,
+        joints=angles,
+    )
+
+
+def _outcomes_from_joints(
+    impacts: Impacts, scene: Scene, angles: Angles, rates_after: Angles
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Outcomes of struck body and striker, from velocities of their joints where recorded.
+
+    A component that the joints do not let a body have counts as not measured, as it tells nothing.
+    """
+    poser = PairPoser(scene)
+    outcomes = [impacts.after, impacts.striker_after]
+    for i, body in enumerate((scene.struck_body, scene.striker_body)):
+        recorded = outcomes[i]
+        own = {scene.base.joint(joint).name for joint in joints_to_world(scene.base, body.body)}
+        if not own & set(rates_after) or (recorded is not None and np.isfinite(recorded).any()):
+            continue
+        twists = twists_of_body(scene.base, body.body, angles, rates_after)
+        outcome = poser.scene_twist(twists[:, :3], twists[:, 3:])
+        is_possible = np.nanmax(np.abs(outcome), axis=0, initial=0.0) > _SMALLEST_RATE
+        outcomes[i] = np.where(is_possible, outcome, np.nan)
+    of_struck, of_striker = outcomes
+    assert of_struck is not None
+    return of_struck, of_striker
+
+
+def _in_space(impacts: Impacts) -> Impacts:
+    """Impacts of a table that has columns of joints alone, as impacts in space."""
+    n = len(impacts)
+    before, motion = MotionBefore.at_origin(n, planar=False)
+    for body in (motion.struck, motion.striker):
+        body.quaternion[:, 0] = 1.0
+    nothing = np.full((n, len(after_columns(False))), np.nan)
+    return replace(impacts, planar=False, before=before, after=nothing)
 
 
 def with_postures(scene: Scene, impacts: Impacts) -> Scene:

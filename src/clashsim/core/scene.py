@@ -18,6 +18,7 @@ from clashsim.core.contact_pairs import (
     IMMOVABLE_MASS,
     STRIKE,
     free_from_mocap,
+    is_generated_name,
     name_geoms,
     name_pairs,
 )
@@ -130,12 +131,16 @@ class Scene(SceneModel):
     def _check_geom_names(self, spec: mujoco.MjSpec) -> None:
         """Raise a `SceneError` unless all named geoms exist and struck and striker differ."""
         geoms = [geom.name for geom in spec.geoms]
+        choices = [body.name for body in spec.bodies if body.name and body.name != "world"]
+        for geom in spec.geoms:
+            if not is_generated_name(geom.name, geom.parent.name):
+                choices.append(geom.name)
         roles = {"struck": self.struck, "striker": self.striker, "ground": self.ground}
         for role, name in roles.items():
             if name is not None and name not in geoms:
                 raise SceneError(
-                    f"scene {self.name!r} has no geom named {name!r} for the {role}; "
-                    f"{did_you_mean(name, geoms)}"
+                    f"scene {self.name!r} has no body or geom named {name!r} for the {role}; "
+                    f"{did_you_mean(name, list(dict.fromkeys(choices)))}"
                 )
         if self.struck == self.striker:
             raise SceneError(

@@ -44,6 +44,10 @@ class Freedom(StrEnum):
     CONFIRMED = "freed, and the impacts confirm the nominal values"
     UNSEEN = "free, but hardly seen in these impacts"
     LEFT = "left at the nominal values, since the impacts are explained without"
+    UNPREDICTIVE = (
+        "left at the nominal values in most fits, since freeing them explains the fitted impacts "
+        "better, but does not predict left-out ones better"
+    )
     KNOWN = "measured with each impact"
 
 
@@ -173,7 +177,8 @@ def _of_group(calibration: Calibration, rows: list[int]) -> tuple[float | None, 
 def _freedom(log_evidence: float | None, share: float, width: float) -> Freedom:
     """Classify a candidate from what `_of_group` returns."""
     if log_evidence is None or share < _MOSTLY:
-        return Freedom.LEFT
+        is_asked_for = log_evidence is not None and log_evidence > _SUPPORTED
+        return Freedom.UNPREDICTIVE if is_asked_for else Freedom.LEFT
     if log_evidence > _SUPPORTED:
         return Freedom.NEEDED
     return Freedom.CONFIRMED if width <= _DETERMINED else Freedom.UNSEEN

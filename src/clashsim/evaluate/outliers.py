@@ -1,7 +1,7 @@
 """Fitted impacts that are far from what the others predict, and what may have gone wrong in them.
 
 The fit lowers the weight of impacts that stay unexplained, so they do little harm. A person should
-know of them all the same: most are mistakes of the recording.
+know of them all the same: many are mistakes of the recording, others are sensitive impacts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from clashsim.core.impacts import Impacts, MotionBefore, after_columns
 from clashsim.evaluate.metrics import twist_weights
 from clashsim.fit.calibrate import Calibration
 from clashsim.fit.notes import OutlierNote
+from clashsim.fit.predictive_variance import pose_variance
 
 # Standardised leave-one-out error from which an impact is an outlier: in standard deviations, and
 # in medians over all impacts, because the noise of some recordings is larger than any candidate's.
@@ -26,6 +27,12 @@ _EXPLAINED = 0.3  # of the error that is left once a sign is reversed
 _AT_REST = 0.2  # of the predicted change of twist, below which the body counts as not moved
 _MAX_NAMED = 3  # outliers in a sentence
 _ONE_COMPONENT = 0.9  # of the squared error, that one component has in a spike
+# Multiple of the median of stated standard deviations, from which an outcome counts as sensitive.
+_SENSITIVE = 3.0
+_ROUNDING = 1e-14  # of an outcome: smaller errors are of components that were not measured
+# Causes that say nothing against the recording.
+_OF_STRIKER = "the striker's outcome is off"
+_BY_SENSITIVITY = "a sensitive impact, whose outcome small differences change much"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +77,7 @@ def find_outliers(
         miss += share * errors.miss.numpy()
         deviation += share * errors.deviation.numpy()
         weight += share * errors.weight.numpy()
+    own_deviation, sensitivity = _struck_errors(calibration)
     rows = np.flatnonzero(deviation > max(_MIN_DEVIATION, _MIN_MEDIANS * np.median(deviation)))
     error = np.einsum("nij,nj->ni", np.linalg.inv(frame.axes), miss * frame.speed[:, None])
     predicted = fitted.after - error
@@ -79,6 +87,11 @@ def find_outliers(
     found = []
     for row in rows[np.argsort(-deviation[rows])]:
         twists = _Twists(before[row], fitted.after[row], predicted[row], gyration)
+        cause = twists.likely_cause(after_columns(fitted.planar))
+        if own_deviation[row] < _MIN_DEVIATION and fitted.striker_measured[row].any():
+            cause = _OF_STRIKER  # deviations count both bodies
+        elif sensitivity[row] > _SENSITIVE:
+            cause = _BY_SENSITIVITY
         found.append(
             Outlier(
                 row=int(row),
@@ -86,10 +99,32 @@ def find_outliers(
                 weight=float(weight[row] / np.median(weight)),
                 measured=fitted.after[row],
                 predicted=predicted[row],
-                cause=twists.likely_cause(after_columns(fitted.planar)),
+                cause=cause,
             )
         )
     return tuple(found)
+
+
+def _struck_errors(calibration: Calibration) -> tuple[np.ndarray, np.ndarray]:
+    """How far the struck body's own outcomes are from what the others predict.
+
+    Args:
+        calibration: The calibration.
+
+    Returns:
+        Standardised leave-one-out errors of that body alone (N,), and stated standard deviations of
+        its outcomes, poses that are a little off included, over their median (N,).
+    """
+    scene = calibration.base.scene
+    best = calibration.posteriors[int(np.argmax(calibration.weights))]
+    errors = best.leave_one_out
+    error, variance = errors.error.numpy(), errors.variance.numpy()
+    is_measured = np.abs(error) > _ROUNDING
+    squared = np.where(is_measured, error**2 / np.maximum(variance, 1e-300), 0.0).sum(1)
+    deviation = np.sqrt(squared / np.maximum(is_measured.sum(1), 1))
+    of_poses = pose_variance(scene, best.struck_jacobian).numpy()
+    stated = np.sqrt(np.where(is_measured, variance + of_poses, 0.0).sum(1))
+    return deviation, stated / max(float(np.median(stated)), 1e-300)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +153,8 @@ class _Twists:
             return f"the sign of {', '.join(names[i] for i in best)} may be wrong"
         squared = self._scaled(self.measured - self.predicted) ** 2
         largest = int(np.argmax(squared))
-        if squared[largest] > _ONE_COMPONENT * squared.sum():
+        num_measured = int((~np.isnan(self.measured)).sum())
+        if num_measured > 1 and squared[largest] > _ONE_COMPONENT * squared.sum():
             larger = abs(self.measured[largest]) > abs(self.predicted[largest])
             return f"only {names[largest]} is off" + (", as by a velocity spike" if larger else "")
         return None
@@ -175,8 +211,16 @@ def outlier_sentence(num_fitted: int, outliers: Sequence[OutlierNote]) -> str:
     more = len(outliers) - _MAX_NAMED
     if more > 0:
         described.append(f"and {more} more")
+    is_doubtful = any(
+        outlier["cause"] not in (None, _OF_STRIKER, _BY_SENSITIVITY) for outlier in outliers
+    )
+    advice = (
+        "Check the recording."
+        if is_doubtful
+        else "The recording may be right: nothing is recognised in it that went wrong."
+    )
     are = "is an outlier" if len(outliers) == 1 else "are outliers"
     return (
         f"{len(outliers)} of {num_fitted} fitted impacts {are}, far from what the others predict: "
-        f"{'; '.join(described)}. Check the recording."
+        f"{'; '.join(described)}. {advice}"
     )

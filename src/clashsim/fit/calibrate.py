@@ -205,6 +205,7 @@ def _calibration(
         rigid_law=in_row_order(law),
         local_correction=in_row_order(local),
         left_out=in_row_order(left_out),
+        recorded=in_row_order(frame.before),
     )
 
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.core.estimates import Estimate, EstimateStatus
+from clashsim.core.impacts import Impacts
+from clashsim.core.recorded_joints import with_motion_from_joints
 from clashsim.core.scene import GROUND, Scene
 from clashsim.core.strike_geometry import check_strikes_can_be_chosen
 from clashsim.data.mjcf import EditedMjcf
 from clashsim.data.mjcf_scene import write_scene
+from clashsim.data.scene_impacts import read_scene_impacts
 from clashsim.fit.calibrate import Calibration
 from clashsim.fit.interval_samples import estimate_ranges, sample_estimates
 from clashsim.nets.strike_table import StrikeTable
@@ -142,6 +146,30 @@ class CalibratedRun:
             if given or not (known or (i == ground and unidentified)):
                 indices.append(i)
         return tuple(indices)
+
+    def read_impacts(self, path: Path | str) -> Impacts:
+        """Read a file of impacts of this run's pair, as `clashsim calibrate` does.
+
+        Columns may be the coordinates and velocities of joints, parameters, and what else was
+        measured with each impact that was fitted.
+
+        Args:
+            path: The file; all its rows must be complete but for outcomes.
+
+        Returns:
+            The impacts, with the motion of bodies whose joints were recorded.
+
+        Raises:
+            DataError: The file is damaged, or has impacts of several pairs.
+        """
+        extras = self.calibration.scaling.extras
+        impacts = read_scene_impacts(path, self.scene, known=extras)
+        if impacts.bodies is not None and len(np.unique(impacts.bodies, axis=0)) > 1:
+            raise DataError(
+                f"{Path(path).name!r} has impacts of several pairs, and one is needed: "
+                "clashsim show RUN --impacts FILE tests a run on those of its own pair"
+            )
+        return with_motion_from_joints(replace(impacts, bodies=None), self.scene)
 
     def hybrid(self, **options: Any) -> HybridSim:
         """MuJoCo with the calibrated collision, and with the slide model if there is one.

@@ -51,6 +51,8 @@ class Calibration:
             what was predicted.
         all_uncertainty: Whether standard deviations include what the impacts leave open about each
             fit; without it predictions take a fraction of the time.
+        recorded: Motion before the fitted impacts, (N, d) as in `Impacts`, with the bodies
+            touching; None in calibrations of earlier versions.
     """
 
     base: BaseModel
@@ -62,6 +64,7 @@ class Calibration:
     local_correction: LocalCorrection | None
     left_out: Prediction
     all_uncertainty: bool = True
+    recorded: np.ndarray | None = None
 
     @property
     def noise_variance(self) -> float:
@@ -107,12 +110,18 @@ class Calibration:
 
     def predict(self, impacts: Impacts) -> np.ndarray:
         """Mean twist after impact (N, k), m/s and rad/s."""
-        calibration = replace(self, all_uncertainty=False)
-        if impacts.joints:
-            # An arm has the posture of each impact, not that of the nearest fitted one.
-            scene = with_postures(self.base.scene, impacts)
-            calibration = replace(calibration, base=replace(self.base, scene=scene))
-        return calibration.predict_with_std(impacts)[0]
+        return replace(self, all_uncertainty=False).predict_with_std(impacts)[0]
+
+    def with_postures(self, impacts: Impacts) -> Calibration:
+        """The same for arms in the posture of each impact, not that of the nearest fitted one.
+
+        Args:
+            impacts: Impacts with recorded joints; others change nothing.
+        """
+        scene = with_postures(self.base.scene, impacts)
+        if scene is self.base.scene:
+            return self
+        return replace(self, base=replace(self.base, scene=scene))
 
     def predict_striker(self, impacts: Impacts, frame: ContactFrame | None = None) -> np.ndarray:
         """The striker's twist after impact (N, k), m/s and rad/s, by the impulse of `predict`.
@@ -151,6 +160,10 @@ class Calibration:
         Returns:
             Mean twist after impact and its standard deviations, (N, k) each.
         """
+        if frame is None and impacts.joints:
+            posed = self.with_postures(impacts)
+            frame = contact_frame(posed.base.scene, impacts)
+            return posed.predict_with_std(impacts, frame)
         scene = self.base.scene
         frame = frame or contact_frame(scene, impacts)
         num_linear = 2 if impacts.planar else 3

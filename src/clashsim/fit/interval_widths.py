@@ -25,6 +25,7 @@ _PRIOR_ERRORS = 6.0
 # this over the number of impacts.
 _OPTIMISM = 0.5
 _SIZES = np.geomspace(0.02, 20, 2000)  # of standardised errors, at which shares are evaluated
+_ROUNDING = 1e-14  # of an outcome: smaller errors are of components that were not measured
 _DEGREES_OF_FREEDOM = np.r_[np.geomspace(1.5, 60, 80), np.inf]
 
 
@@ -50,13 +51,15 @@ class IntervalWidths:
         Args:
             left_out: Errors (N, k), zero where nothing was measured.
         """
-        standardised = np.abs(left_out.mean) / np.sqrt(np.maximum(left_out.variance, 1e-300))
-        observed = standardised[left_out.mean != 0]
+        is_measured = np.abs(left_out.mean) > _ROUNDING
+        variance = left_out.variance[is_measured]
+        observed = np.abs(left_out.mean[is_measured]) / np.sqrt(np.maximum(variance, 1e-300))
         observed = observed * (1 + _OPTIMISM / max(len(left_out.mean), 1))
         narrow = _quantile(observed, SHARE_WITHIN_STD)
         wide = _quantile(observed, _WIDE_SHARE)
         tail = float(np.clip(wide / narrow, _NORMAL_TAIL, _MAX_TAIL))
-        return IntervalWidths(narrow, tail, float(np.median(left_out.variance)))
+        usual = float(np.median(variance)) if len(variance) else 0.0
+        return IntervalWidths(narrow, tail, usual)
 
     def corrected(self, variance: np.ndarray) -> np.ndarray:
         """Variances that hold what they say, from stated ones; over the squared size of outcomes.

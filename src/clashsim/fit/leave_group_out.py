@@ -29,7 +29,7 @@ class LeaveGroupOut:
         error: Observed minus predicted outcome over its size (N, k); zero where nothing was
             measured.
         variance: Variances (N, k) of these errors that the model states for an impact whose weight
-            was not lowered.
+            was not lowered, in the directions that were measured.
         log_density: Sum of the logarithms of the densities of the groups, each given the others,
             of all recorded bodies; without a constant that all fits share.
     """
@@ -62,7 +62,7 @@ def leave_groups_out(
     alpha = torch.cholesky_solve(target, factor)
     n, k = data.change.shape
     error = torch.empty(n, k, dtype=factor.dtype)
-    variance = torch.empty(n, k, dtype=factor.dtype)
+    covariance = torch.empty(n, k, k, dtype=factor.dtype)
     log_density = -float(outlier_cost(weight))
     for group in consecutive_groups(n):
         first, last = int(group[0]) * k, (int(group[-1]) + 1) * k
@@ -71,8 +71,13 @@ def leave_groups_out(
         miss = torch.cholesky_solve(alpha[first:last], block_factor)
         log_density += float(block_factor.diagonal().log().sum() - 0.5 * miss.T @ block @ miss)
         error[group] = miss.reshape(-1, k)
-        variance[group] = torch.cholesky_inverse(block_factor).diagonal().reshape(-1, k)
+        of_group = torch.cholesky_inverse(block_factor).reshape(len(group), k, len(group), k)
+        covariance[group] = of_group.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+    identity = torch.eye(k, dtype=factor.dtype)
+    covariance = covariance - (noise**2 * (1 / weight - 1))[:, None, None] * identity
     if data.unmeasured is not None:
-        error = error - (data.unmeasured @ error[..., None])[..., 0]
-    variance = variance - (noise**2 * (1 / weight - 1))[:, None]
+        measured = identity - data.unmeasured
+        error = (measured @ error[..., None])[..., 0]
+        covariance = measured @ covariance @ measured.transpose(1, 2)
+    variance = covariance.diagonal(dim1=1, dim2=2)
     return LeaveGroupOut(error[:, data.struck], variance[:, data.struck], log_density)

@@ -29,7 +29,11 @@ def advice_for_report(calibration: Calibration, seed: int) -> str | None:
     """`advice_sentence` for a calibration; None if its scene has no candidate strikes."""
     try:
         choice = candidates(
-            calibration.base.scene, seed, _CANDIDATES, known=calibration.scaling.median_extras()
+            calibration.base.scene,
+            seed,
+            _CANDIDATES,
+            known=calibration.scaling.median_extras(),
+            recorded=calibration.recorded,
         )
         return advice_sentence(advise(calibration, choice.impacts, 1))
     except ClashError:

@@ -298,9 +298,12 @@ def _with_joints(impacts: Impacts, scene: Scene, rows: np.ndarray, joints: set[s
     known = {name: values.copy() for name, values in impacts.known.items()}
     for name in joints.difference(joint_columns(scene)) & known.keys():
         known[name][rows] = np.nan_to_num(known[name][rows])
+    filled = with_motion_from_joints(impacts[rows], scene)
     before = impacts.before.copy()
-    before[rows] = with_motion_from_joints(impacts[rows], scene).before
-    return replace(impacts, before=before, known=known)
+    before[rows] = filled.before
+    after = impacts.after.copy()
+    after[rows] = filled.after
+    return replace(impacts, before=before, after=after, known=known)
 
 
 def _models(metrics: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
+from clashsim.core.contact_pairs import is_generated_name
 from clashsim.core.errors import DataError, ParamError, did_you_mean
 from clashsim.core.impacts import BODY_COLUMNS, Impacts, listed_rows
 from clashsim.core.pair_choice import collision_key, geom_named
@@ -104,7 +105,11 @@ def assign_to_pairs(
         DataError: No impact belongs to a pair, or a pair is named in both orders.
     """
     geoms = {model.geom(i).name for i in range(model.ngeom)}
-    choices = geoms | {model.body(i).name for i in range(1, model.nbody)}
+    choices = {model.body(i).name for i in range(1, model.nbody)}
+    for i in range(model.ngeom):
+        geom = model.geom(i)
+        if not is_generated_name(geom.name, model.body(geom.bodyid[0]).name):
+            choices.add(geom.name)
     left_out: list[str] = []
     pairs: dict[tuple, NamedPair] = {}
     for names in dict.fromkeys(map(tuple, bodies.tolist())):

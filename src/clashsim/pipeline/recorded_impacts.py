@@ -19,12 +19,13 @@ from clashsim.core.impacts import (
     listed_rows,
     striker_after_columns,
 )
-from clashsim.core.recorded_joints import joint_columns, with_motion_from_joints
+from clashsim.core.recorded_joints import with_motion_from_joints
 from clashsim.core.scene import Scene
 from clashsim.core.trials import Trials
 from clashsim.data.checks.findings import CONVENTION_NAMES, raise_if_serious
 from clashsim.data.checks.impact_conventions import check_impacts
 from clashsim.data.impact_files import read_impacts
+from clashsim.data.scene_impacts import read_scene_impacts
 from clashsim.data.segmentation.result import MeasuredImpact, Segmentation
 from clashsim.evaluate.conclusion import FIT_INSTEAD
 from clashsim.pipeline.calibration_data import CalibrationData, SegmentedTrials
@@ -160,9 +161,7 @@ def read_table(
     """Read the impacts of a file; arguments as for `read_recorded_impacts`."""
     if not read_impacts(path, known=None, incomplete=True).planar:
         scene = scene.recorded_in_space()
-    params = [param.name for param in scene.params]
-    joints = [name for name in joint_columns(scene) if name not in (*params, *known)]
-    impacts = read_impacts(path, known=[*params, *known, *joints], incomplete=True)
+    impacts = read_scene_impacts(path, scene, known=known, incomplete=True)
     rows = rows_of_pair(impacts, scene)
     of_pair = with_motion_from_joints(impacts_of_pair(impacts, scene), scene)
     return without_unusable(with_fixed_striker(of_pair, scene), notify, numbers=rows)
@@ -242,7 +241,7 @@ def split_impacts(
     Returns:
         Both parts in the order of the recording.
     """
-    recorded, frame = _usable(recorded, scene, notify)
+    recorded, frame = usable_impacts(recorded, scene, notify)
     impacts = recorded.impacts
     order = np.random.default_rng(seed).permutation(len(impacts))
     num_fitted = len(impacts) - round(hold_out * len(impacts))
@@ -343,10 +342,16 @@ def without_unusable(
     return RecordedImpacts(impacts[rows].checked(), notes=notes, rows=in_recording)
 
 
-def _usable(
+def usable_impacts(
     recorded: RecordedImpacts, scene: Scene, notify: Callable[[str], object]
 ) -> tuple[RecordedImpacts, ContactFrame]:
-    """The impacts whose bodies meet, and their contact frames; the others are named."""
+    """The impacts whose bodies meet, and their contact frames; the others are named.
+
+    Args:
+        recorded: The impacts.
+        scene: Scene of the collision.
+        notify: Called with a sentence on what was left out.
+    """
     impacts = recorded.impacts
     frame = contact_frame(scene, impacts, strict=False)
     meets = frame.contact.touching & (closing_speed(frame.before, frame.contact) > 0)

@@ -154,8 +154,8 @@ def _message(likely: Sequence[_Convention], share: float, best: float) -> str:
         if other.name != first.name and len(causes) <= _MAX_ALTERNATIVES:
             causes.append(other.cause)
     return (
-        f"no impulse at the contact explains {100 * share:.0f} % of a typical change of twist, "
-        f"but all except {100 * best:.0f} % if {', or '.join(causes)}; {first.remedy}"
+        f"typically {100 * share:.0f} % of a measured change of twist cannot come from an impulse "
+        f"at the contact, but only {100 * best:.0f} % if {', or '.join(causes)}; {first.remedy}"
     )
 
 
@@ -258,6 +258,7 @@ def _exchanged_bodies() -> list[_Convention]:
         _Convention(
             "swapped",
             "struck body and striker of the scene are exchanged",
+            "rename the columns (x to striker_x, striker_x to x, and so on, also the outcomes), or "
             "give --struck and --striker the other way round",
             _unchanged,
             exchange=True,
