@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from clashsim.bench import real_tosses, toss_methods
+from clashsim.bench import real_tosses, toss_brax, toss_methods
 from clashsim.bench.options import BenchOptions
 from clashsim.core.box import SUBSTEPS, Box
 from clashsim.core.errors import ClashError, DataError
@@ -198,6 +198,23 @@ def test_the_graph_network_predicts_tosses_that_mujoco_identified():
     assert result.errors.position.shape == result.penetration.mean.shape == (1, 2)
     assert result.errors.position.max() < 20
     assert result.errors.soon_rotation.max() < 20
+
+
+@pytest.mark.parametrize("pipeline", toss_brax.PIPELINES)
+def test_brax_flies_as_mujoco_does_and_bounces(pipeline):
+    pytest.importorskip("brax", reason="Brax is not installed: pip install 'clashsim[brax]'")
+    trials, _ = simulated(2, 40, friction=0.4)
+    flights = tuple(fit_flight(t, "box0", CUBE.corners) for t in trials)
+    scene = toss_methods.make_scene(box_inertia_params(CUBE))
+    tosses = Tosses(flights, 0.1)
+    in_mujoco = TossRollouts(scene, tosses).states(scene.nominal[None])[0]
+    rollouts = toss_brax.BraxRollouts(scene, tosses, pipeline=pipeline)
+    nominal = np.array([param.nominal for param in rollouts.params])
+    in_brax = rollouts.states(nominal[None])[0]
+    for i, flight in enumerate(flights):
+        before_contact = np.s_[i, : flight.frames, :7]
+        assert np.abs(in_brax[before_contact] - in_mujoco[before_contact]).max() < 1e-3
+    assert in_brax[..., 2].min() > 0.5 * CUBE.half[2]  # the floor holds
 
 
 def test_held_out_tosses_choose_among_restarts_and_are_not_fitted():

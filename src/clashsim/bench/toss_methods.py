@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from clashsim.bench.toss_brax import PIPELINES, BraxRollouts
 from clashsim.core.box import SUBSTEPS, Box
 from clashsim.core.floor_scenes import (
     box_contact_params,
@@ -94,12 +95,13 @@ def _tosses(flights: Sequence[Flight], longest: int = _ALL_FRAMES) -> Tosses:
 
 def _compare(rollouts: TossRollouts, theta: np.ndarray, states: np.ndarray) -> TossResult:
     """Compare states (1, n, T, 13), simulated with theta (p,), with the recorded tosses."""
-    model = rollouts.scene.model(theta)
+    of_scene = theta[len(theta) - len(rollouts.scene.params) :]  # others come first
+    model = rollouts.scene.model(of_scene)
     half = np.array(model.geom(cube_tosses.BODY).size)
     rounding = float(model.pair(STRIKE).margin[0])
     penetration = rollouts.tosses.penetration(states, half, rounding)
     errors = rollouts.tosses.errors(states)
-    return TossResult(errors, penetration, by_name(rollouts.scene.params, theta))
+    return TossResult(errors, penetration, by_name(rollouts.params, theta))
 
 
 def _graph_states(rollouts: TossRollouts, theta: np.ndarray, longest: int) -> np.ndarray:
@@ -209,6 +211,26 @@ def _identified_by_gradient(params: Sequence[Param]) -> Method:
     return method
 
 
+def _in_brax(pipeline: str) -> Method:
+    """A pipeline of Brax with contact, mass centre and inertia identified by CMA-ES."""
+
+    def method(problem: TossProblem) -> TossResult:
+        scene = make_scene(box_inertia_params(cube_tosses.CUBE))
+
+        def rollouts(flights: Sequence[Flight], longest: int) -> BraxRollouts:
+            tosses = _tosses(flights, longest)
+            return BraxRollouts(scene, tosses, gravity=problem.gravity, pipeline=pipeline)
+
+        frames = _QUICK_FRAMES if problem.quick else _MAX_FITTED_FRAMES
+        generations = _QUICK_GENERATIONS if problem.quick else _GENERATIONS
+        fitted = rollouts(problem.fit, frames)
+        theta = identify_tosses(fitted, seed=problem.seed, generations=generations).theta
+        tested = rollouts(problem.test, _ALL_FRAMES)
+        return _compare(tested, theta, tested.states(theta[None]))
+
+    return method
+
+
 def _graph(problem: TossProblem) -> TossResult:
     """The shipped network, with the cube and contact that MuJoCo identified on the same tosses.
 
@@ -235,5 +257,6 @@ METHODS: dict[str, Method] = {
     "mujoco-scale": _identified(_SCALED_INERTIA, scale=_SCALE),
     "mujoco-shape": _identified(ALL),
     "mjx-inertia": _identified_by_gradient(_INERTIA),
+    **{f"brax-{pipeline}": _in_brax(pipeline) for pipeline in PIPELINES},
     "graph": _graph,
 }

@@ -70,7 +70,7 @@ def identify_tosses(
     Returns:
         The identified parameters.
     """
-    params = rollouts.scene.params
+    params = rollouts.params
     num_flights = len(rollouts.tosses.flights)
     if len(params) == 0:
         raise DataError("the scene has no parameters to identify")
@@ -108,8 +108,8 @@ class _Search:
         self, rollouts: TossRollouts, *, seed: int, restarts: int, population: int | None
     ) -> None:
         self._rollouts = rollouts
-        self._params = rollouts.scene.params
-        self._nominal = to_unit(self._params, rollouts.scene.nominal)
+        self._params = rollouts.params
+        self._nominal = to_unit(self._params, np.array([param.nominal for param in self._params]))
         self._std = np.array([unit_std(param) for param in self._params])
         q = len(self._params)
         self._population = population or 6 + q

@@ -11,6 +11,7 @@ from scipy.spatial.transform import Rotation
 
 from clashsim.core.box import SUBSTEPS
 from clashsim.core.errors import DataError
+from clashsim.core.params import Param
 from clashsim.core.scene import Scene
 from clashsim.data.segmentation.free_flight import Flight
 from clashsim.sim.mujoco.simulator import MujocoSim
@@ -211,6 +212,11 @@ class TossRollouts:
     gravity: float = _GRAVITY
     threads: int = 0
 
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """The parameters that theta holds."""
+        return self.scene.params
+
     @cached_property
     def sim(self) -> MujocoSim:
         """The simulator."""
@@ -218,7 +224,7 @@ class TossRollouts:
 
     def starts(self, theta: np.ndarray) -> np.ndarray:
         """Initial states (m, n, 13) that agree with the recorded flights, for thetas (m, p)."""
-        names = [param.name for param in self.scene.params]
+        names = [param.name for param in self.params]
 
         def column(name: str, default: float) -> np.ndarray:
             if name in names:
