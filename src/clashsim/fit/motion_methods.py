@@ -43,10 +43,7 @@ def fit_with_mujoco(
         progress: Shows the progress.
     """
     fit = fit_motion(recorded, config=config, progress=progress)
-    model = MotionModel(
-        recorded.scene, fit.estimates, "mujoco", bodies=recorded.motion.observer.body_names
-    )
-    return MethodResult(model, fit)
+    return _result(recorded, fit, "mujoco")
 
 
 def fit_with_mjx(
@@ -68,10 +65,13 @@ def fit_with_mjx(
         differentiate=derivatives,
         progress=progress,
     )
-    model = MotionModel(
-        recorded.scene, fit.estimates, "mjx", bodies=recorded.motion.observer.body_names
-    )
-    return MethodResult(model, fit)
+    return _result(recorded, fit, "mjx")
+
+
+def _result(recorded: RecordedScene, fit: MotionFit, method: MotionMethod) -> MethodResult:
+    """A fit of parameters alone as the result of a method."""
+    bodies = recorded.motion.observer.body_names
+    return MethodResult(MotionModel(recorded.scene, fit.estimates, method, bodies=bodies), fit)
 
 
 def fit_with_networks(

@@ -13,7 +13,7 @@ from safetensors import numpy as tensor_file
 
 from clashsim.core.augmentation_spec import NeuralScalar
 from clashsim.core.box import Box
-from clashsim.core.errors import ClashError, RunError
+from clashsim.core.errors import RunError
 from clashsim.core.estimates import Estimate
 from clashsim.core.mjcf_assets import check_scene
 from clashsim.core.motion_scene import MotionScene
@@ -25,7 +25,13 @@ from clashsim.data.mjcf import EditedMjcf
 from clashsim.data.mjcf_scene import write_scene
 from clashsim.fit.calibration_file import Tensors, pack, unpack
 from clashsim.fit.interval_samples import estimate_ranges, sample_estimates
-from clashsim.fit.run_folder import MAX_REASON, MISFITS, MOTION_FILE, asset_path, versions
+from clashsim.fit.run_folder import (
+    MOTION_FILE,
+    asset_path,
+    refuse_misfits,
+    scene_content,
+    versions,
+)
 from clashsim.sim.mujoco.simulator import MujocoSim
 
 MotionMethod = Literal["mujoco", "mjx", "neural", "graph"]
@@ -253,28 +259,17 @@ def motion_run_of_files(files: Mapping[str, bytes], path: Path | str) -> MotionR
         files: The files by name.
         path: Their folder, for messages.
     """
-    try:
+    with refuse_misfits(path, remedy="fit again"):
         tensors = tensor_file.load(files["weights.safetensors"])
         config: Any = loads(files, "config.json")
-        scene: Any = loads(files, "scene.json")
-        assets = {name: files[asset_path(name)] for name in scene["assets"]}
-        scene |= {"xml": files["scene.xml"].decode(), "assets": assets}
-        parts = {"scene": scene, "estimates": loads(files, "theta.json")}
+        parts = {"scene": scene_content(files), "estimates": loads(files, "theta.json")}
         model = unpack(MotionModel, config["model"] | parts, tensors, "model")
-        check_scene(model.scene.xml, assets, model.scene.name)
+        check_scene(model.scene.xml, model.scene.assets, model.scene.name)
         metrics: Any = loads(files, "metrics.json")
         notes: Any = loads(files, MOTION_FILE)
         run = MotionRun(model, metrics, tuple(map(str, notes["notes"])))
         _check(run)
         return run
-    except ClashError:
-        raise
-    except MISFITS as error:
-        reason = " ".join(str(error).split())[:MAX_REASON]
-        raise RunError(
-            f"the run {str(path)!r} does not fit this version of clashsim "
-            f"({type(error).__name__}: {reason}): fit again"
-        ) from None
 
 
 def _check(run: MotionRun) -> None:

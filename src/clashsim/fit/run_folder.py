@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -33,9 +34,9 @@ PAIRS_FILE = "pairs.json"  # in the folder of a run with several pairs; lists th
 MOTION_FILE = "trajectories.json"  # in the folder of a run on whole trajectories
 _PAIRS_FOLDER = "pairs"
 _OUTSIDE = "outside"  # folder for assets whose paths in the scene lead outside its own folder
-MAX_REASON = 120  # characters of an exception's text in a message
+_MAX_REASON = 120  # characters of an exception's text in a message
 # Exceptions that reading a file with unexpected content may raise.
-MISFITS = (
+_MISFITS = (
     SafetensorError,
     ArithmeticError,
     AttributeError,
@@ -149,11 +150,9 @@ def run_of_files(files: Mapping[str, bytes], path: Path | str) -> CalibratedRun:
         files: The files by name.
         path: Their folder, for messages.
     """
-    try:
+    with refuse_misfits(path):
         tensors = tensor_file.load(files["weights.safetensors"])
-        scene: Any = loads(files, "scene.json")
-        assets = {name: files[asset_path(name)] for name in scene["assets"]}
-        scene |= {"xml": files["scene.xml"].decode(), "assets": assets}
+        scene = scene_content(files)
         config: Any = loads(files, "config.json")
         model = config["model"] | {"theta": loads(files, "theta.json")}
         model["base"] |= {"scene": scene}
@@ -163,13 +162,35 @@ def run_of_files(files: Mapping[str, bytes], path: Path | str) -> CalibratedRun:
         check_scene(loaded_scene.xml, loaded_scene.assets, loaded_scene.name)
         metrics: Any = loads(files, "metrics.json")
         return CalibratedRun(calibration, _slide_model(files), metrics)
+
+
+def scene_content(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """What the files of a run say of its scene, with its XML and its assets."""
+    scene: Any = loads(files, "scene.json")
+    assets = {name: files[asset_path(name)] for name in scene["assets"]}
+    return scene | {"xml": files["scene.xml"].decode(), "assets": assets}
+
+
+@contextmanager
+def refuse_misfits(path: Path | str, *, remedy: str = "calibrate again") -> Iterator[None]:
+    """Turn what unexpected content of a run's files raises into one sentence.
+
+    Args:
+        path: The run folder.
+        remedy: What the user can do.
+
+    Raises:
+        RunError: The content is not that of a run of this version.
+    """
+    try:
+        yield
     except ClashError:
         raise
-    except MISFITS as error:
-        reason = " ".join(str(error).split())[:MAX_REASON]
+    except _MISFITS as error:
+        reason = " ".join(str(error).split())[:_MAX_REASON]
         raise RunError(
             f"the run {str(path)!r} does not fit this version of clashsim "
-            f"({type(error).__name__}: {reason}): calibrate again"
+            f"({type(error).__name__}: {reason}): {remedy}"
         ) from None
 
 
