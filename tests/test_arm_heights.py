@@ -71,3 +71,14 @@ def test_a_tool_comes_as_near_to_its_height_as_the_arm_lets_it(scene: Scene) -> 
     poser.write(before, qpos)
     reached, _ = poses_of(scene, qpos[:, scene.striker_body.qpos])
     np.testing.assert_allclose(reached, position, atol=1e-9)
+
+
+def test_strikes_are_made_from_a_recorded_posture(scene: Scene) -> None:
+    far = postures(scene) + np.array([0.5, 0, 0, 0, 0, 0])
+    known = replace(scene, postures=dict(zip(JOINTS, far.T, strict=True)))
+    position, quaternion = poses_of(known, far)
+    poser = PairPoser(known)
+    recorded = poser.scene_pose(position, quaternion, known.striker_body)
+    pose = poser.striker_at_reference(2)[:, 6:9]
+    away = np.abs(recorded - pose[0]).max(1)
+    assert away.min() < 1e-9 and (pose[0] == pose[1]).all()

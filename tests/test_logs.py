@@ -329,3 +329,47 @@ def test_the_documents_mapping_is_one_and_its_findings_are_all():
     how = mapping.loads(text.split("```toml\n")[1].split("```")[0])
     assert how.logs[0].bodies[0].name == "box" and mapping.loads(mapping.dump(how)) == how
     assert all(f"`{name}`" in text for name in FINDING_NAMES)
+
+
+def test_a_guess_reads_decimal_commas_between_semicolons(tmp_path):
+    rows = [f"{k / 100:.2f};{k / 7:.3f};{k / 9:.3f}".replace(".", ",") for k in range(20)]
+    rows[3] = "0,03;;"  # not seen
+    (tmp_path / "a.csv").write_text("t;box x;box y\n" + "\n".join(rows))
+    (trial,) = logs.read_logs([tmp_path / "a.csv"], guess=True).trials
+    position = dict(zip(trial.t.round(2), trial.poses["box"][:, 0], strict=True))
+    assert position[0.14] == 2 and np.isnan(position.get(0.03, np.nan))
+
+
+def test_a_guess_finds_slides_by_their_names(tmp_path):
+    rows = "\n".join(f"{k / 100:.2f},{k},{k / 2},{k}" for k in range(20))
+    (tmp_path / "a.csv").write_text("t,flap_hinge_deg,finger_slide_mm,rail\n" + rows)
+    (found,) = logs.guess_mapping([tmp_path / "a.csv"]).logs
+    assert found.joints == {"flap_hinge": "flap_hinge_deg"}
+    assert found.slides == {"finger_slide": "finger_slide_mm", "rail": "rail"}
+
+
+def test_a_push_along_a_table_is_no_fall(tmp_path):
+    """A hand pushes a body as strongly as gravity would, and lifts it back."""
+    t = np.arange(0, 2, 0.005)
+    pushed = np.clip(t - 0.4, 0, 0.15)
+    x = 4.905 * pushed**2 + 1.47 * np.clip(t - 0.55, 0, 0.3)
+    z = 0.02 + 0.08 * np.sin(np.pi * np.clip((t - 1) / 1, 0, 1))
+    yaw = 2 * np.clip(t - 0.55, 0, 0.3) + pushed
+    turns = np.column_stack([np.cos(yaw / 2), 0 * t, 0 * t, np.sin(yaw / 2)])
+
+    def read(turns):
+        """Read the log, whose up is z by its mapping."""
+        rows = np.column_stack([t, x, 0.1 * x, z, turns])
+        header = "t,box_x,box_y,box_z,box_qw,box_qx,box_qy,box_qz"
+        np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header=header, comments="")
+        box = BodyMapping(
+            "box",
+            ("box_x", "box_y", "box_z"),
+            quaternion=("box_qw", "box_qx", "box_qy", "box_qz"),
+        )
+        how = LogMapping((LoggerMapping((box,), time="t"),))
+        return logs.read_logs([tmp_path / "a.csv"], mapping=how)
+
+    assert "up_axis" not in [found.name for found in read(turns).findings]
+    with pytest.raises(DataError, match="up_axis"):  # nothing shows a table
+        read(np.tile(turns[0], (len(t), 1)))

@@ -15,7 +15,7 @@ from clashsim.core.recorded_joints import (
     with_motion_from_joints,
     with_postures,
 )
-from clashsim.core.scene import Scene
+from clashsim.core.scene import Scene, scene_params
 from clashsim.core.trials import Trial, Trials
 from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.data.logs import read_logs
@@ -295,3 +295,30 @@ def test_columns_of_joints_alone_are_impacts_in_space(tmp_path):
     assert impacts.striker_pose[0, :3] == pytest.approx([0, 0, 0.1] + 0.2 * along)
     assert impacts.striker_twist[0, :3] == pytest.approx(1.5 * along)
     assert impacts.after[0, 5] == pytest.approx(5)
+
+
+FLAP = """<mujoco><worldbody>
+<body name="flap" pos=".15 0 .3"><joint name="hinge" axis="0 1 0"/>
+<geom name="panel" type="box" size=".004 .04 .07" pos="0 0 -.07" mass=".12"/></body>
+<body name="finger" pos="0 0 .2"><joint name="rail" type="slide" axis="1 0 0"/>
+<geom name="tip" type="sphere" size=".012" pos=".04 0 0" mass=".35"/></body>
+</worldbody></mujoco>"""
+
+
+def test_a_hit_of_a_hinged_body_is_found_by_its_encoder():
+    scene = Scene(FLAP, "panel", "tip", name="flap")
+    t = np.arange(0, 0.8, 0.001)
+    since = t - 0.4004
+    encoder = 2e-4 * np.round((0.01 + np.where(since < 0, 0.3, -6.0) * since + 8 * since**2) / 2e-4)
+    rail = 0.094 + np.where(since < 0, 0.5, 0.3) * since
+    trial = Trial("hit", t, {}, signals={"hinge": encoder, "rail": rail})
+    found = find_impacts(Trials((trial,)), scene)
+    (impact,) = found.found
+    assert impact.time == pytest.approx(0.4004, abs=2e-3)
+    assert impact.one_contact
+    assert impact.before[5] == pytest.approx(0.3, abs=0.05)
+    assert impact.after[2] == pytest.approx(-6.0, abs=0.15)
+    assert np.isnan(impact.after[:2]).all()  # the origin is on the axis
+    assert impact.before[9] == pytest.approx(0.5, abs=0.01)
+    names = {param.name for param in scene_params(scene)}
+    assert not names & {"x_offset", "y_offset", "yaw_offset"}  # the hinge says where the body is

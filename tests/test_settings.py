@@ -153,3 +153,10 @@ def test_settings_are_proposed_on_the_command_line_and_again(
         == 0
     )
     assert "reads them from mine.toml beside mine.xml" in capsys.readouterr().out
+
+
+def test_a_mapping_beside_the_scene_is_not_its_settings(tmp_path: Path) -> None:
+    shutil.copy(SCENES / "puck.xml", tmp_path / "mine.xml")
+    (tmp_path / "mine.toml").write_text('[[logs]]\ntime = "t"\n')
+    with pytest.raises(SceneError, match="give the mapping another name"):
+        Scene.load(tmp_path / "mine.xml")

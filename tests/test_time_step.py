@@ -131,3 +131,10 @@ def test_only_a_bad_conclusion_names_the_step(accuracy):
     sentence = conclusion(metrics)
     assert sentence is not None
     assert ("the step" in sentence) == (accuracy < 0.5)
+
+
+def test_the_same_step_is_advised_before_and_after_the_fit(tmp_path: Path) -> None:
+    scene = brick(tmp_path, 0.002)
+    before = advise_time_step(scene, SPEED / 2)
+    after = advise_time_step(scene, SPEED / 2, stiffness_at(scene, "high"))
+    assert before is not None and after is not None and before.advised == after.advised

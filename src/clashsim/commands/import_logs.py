@@ -68,7 +68,9 @@ def run(options: ImportOptions) -> None:
             f"{mapping.dump(imported.mapping)}"
         )
     trials = imported.trials
-    print(f"{len(trials)} trials of {', '.join(trials.bodies)} written to {options.out}")
+    joints = [name for log in imported.mapping.logs for name in (*log.joints, *log.slides)]
+    recorded = ", ".join(dict.fromkeys([*trials.bodies, *joints]))
+    print(f"{len(trials)} trials of {recorded} written to {options.out}")
 
 
 def _print_findings(findings: Sequence[Finding]) -> None:

@@ -142,10 +142,16 @@ class PairPoser:
     def striker_at_reference(self, n: int) -> np.ndarray:
         """Make rows `before` (n, d) with the striker at rest at its reference pose.
 
-        The struck body is at rest at the origin.
+        The struck body is at rest at the origin. In a plane, a tool with recorded postures is where
+        one of them has it, since an arm's reference configuration may be far from the plane.
         """
         before, motion = MotionBefore.at_origin(n, planar=self.planar)
-        if self.plane is not None:
+        mechanism = self.striker.mechanism
+        if self.plane is not None and mechanism is not None and len(mechanism.postures):
+            poses = mechanism.planar_posture_poses(self.plane, self.striker.rotation)
+            from_middle = poses[:, :2] - np.median(poses[:, :2], axis=0)
+            motion.striker.pose[:] = poses[np.argmin((from_middle**2).sum(1))]
+        elif self.plane is not None:
             motion.striker.position[:] = self.plane[:2] @ self.striker.position
         else:
             rotation = Rotation.from_matrix(self.striker.rotation)

@@ -84,8 +84,7 @@ def default_params(
     found += _mass_distribution(model, struck_body, radius, planar=planar, is_round=is_round)
     if planar:
         # Joints that leave a body fewer than three directions say themselves where it is.
-        mechanism = struck_body.mechanism
-        is_led = mechanism is not None and len(mechanism.qvel) < _PLANAR_DIRECTIONS
+        is_led = len(struck_body.qvel) < _PLANAR_DIRECTIONS
         found += _effects(radius, has_offsets=not (is_round or is_led), slides=bool(of_ground))
     if falls:
         found.append(Param("delay", DELAY, 0.0, -_DELAY, _DELAY, "s", sd=_DELAY_STD))

@@ -107,6 +107,23 @@ class Mechanism:
                 return None
         return normal
 
+    @property
+    def is_stage(self) -> bool:
+        """Whether the joints are those of a stage: slides, then a hinge, all at right angles."""
+        return self._stage is not None
+
+    @cached_property
+    def pivot(self) -> np.ndarray | None:
+        """A point (3,) of the axis on which the body only rotates, m, in the body's frame.
+
+        None where it has other joints than one hinge.
+        """
+        if [self._kind(joint) for joint in self.joints] != [_HINGE]:
+            return None
+        data = self.at(self.reference)
+        anchor = data.xanchor[self.joints[0]] - data.xpos[self.body]
+        return self._reference_rotation.T @ anchor
+
     def at(self, qpos: np.ndarray) -> mujoco.MjData:
         """Kinematics at a configuration (nq,); the calling thread's next call overwrites them."""
         data = getattr(self._own, "data", None)
@@ -220,6 +237,18 @@ class Mechanism:
         """Position (m, 3) and orientation (m, 3, 3) of the body in the recorded postures."""
         return self.reached(self.postures)
 
+    def planar_posture_poses(self, plane: np.ndarray, zero_yaw: np.ndarray) -> np.ndarray:
+        """Poses (m, 3) of the body in the recorded postures: x, y (m) and yaw (rad) in a plane.
+
+        Args:
+            plane: Rows e1, e2, n of the plane, (3, 3) in world axes.
+            zero_yaw: (3, 3), orientation of the body, but for its tilt, at a yaw of zero.
+        """
+        positions, rotations = self.posture_poses
+        relative = Rotation.from_matrix(rotations @ zero_yaw.T).as_quat(scalar_first=True)
+        yaw = 2 * np.arctan2(relative[:, 1:] @ plane[2], relative[:, 0])
+        return np.column_stack([positions @ plane[:2].T, yaw])
+
     def in_plane(
         self, pose: np.ndarray, plane: np.ndarray, zero_yaw: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -234,10 +263,9 @@ class Mechanism:
             Position (n, 3), m, and orientation (n, 3, 3), world axes.
         """
         positions, rotations = self.posture_poses
-        relative = Rotation.from_matrix(rotations @ zero_yaw.T).as_quat(scalar_first=True)
-        yaw = 2 * np.arctan2(relative[:, 1:] @ plane[2], relative[:, 0])
-        away = pose[:, None, :2] - positions @ plane[:2].T
-        turn = (pose[:, None, 2] - yaw + np.pi) % (2 * np.pi) - np.pi
+        recorded = self.planar_posture_poses(plane, zero_yaw)
+        away = pose[:, None, :2] - recorded[:, :2]
+        turn = (pose[:, None, 2] - recorded[:, 2] + np.pi) % (2 * np.pi) - np.pi
         distance = (away**2).sum(2) + (_ROTATION_LENGTH * turn) ** 2
         nearest = np.argmin(distance, axis=1)
         height = positions[nearest] @ plane[2]

@@ -165,6 +165,23 @@ class Mobility:
             return plane_basis(self.hinge)
         return np.stack([self.slides[0], np.cross(self.hinge, self.slides[0]), self.hinge])
 
+    @property
+    def rotates_on_joints(self) -> bool:
+        """Whether a hinge, or an arm, carries the body, so that nothing moves straight on its own.
+
+        Not where slides let it move freely in a plane, or along a line.
+        """
+        if self.mechanism is not None:
+            return not self.mechanism.is_stage
+        return self.hinge is not None and len(self.slides) == 0
+
+    @property
+    def pivot(self) -> np.ndarray | None:
+        """A point (3,) of the one axis on which the body rotates, m, in its frame; else None."""
+        if self.mechanism is not None:
+            return self.mechanism.pivot
+        return np.zeros(3) if self.rotates_on_joints else None
+
     def free_fall(self, model: mujoco.MjModel, plane: np.ndarray | None) -> np.ndarray:
         """What gravity does to the body between contacts.
 

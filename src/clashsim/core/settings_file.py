@@ -50,6 +50,11 @@ def load_settings(path: Path) -> SceneSettings:
     raw = parse_toml(content, what, error=SceneError)
     if "draw" in raw:
         raise SceneError(f"in {what}: the table [draw] is called [strikes] now; rename it")
+    if "logs" in raw:
+        raise SceneError(
+            f"{path.name!r} beside the scene has the name of its settings file, and is a mapping "
+            "of clashsim import: give the mapping another name"
+        )
     try:
         settings: SceneSettings = build_dataclass(SceneSettings, raw, error=SceneError)
     except ClashError as error:  # raised also by ranges and parameters themselves

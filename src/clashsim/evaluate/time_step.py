@@ -23,8 +23,7 @@ from clashsim.core.scene import Scene
 _STEPS = (1e-3, 5e-4, 2e-4, 1e-4, 5e-5, 2e-5)  # s, that are advised
 _MAX_DEPTH = 0.1  # of the struck body's radius of gyration, to which bodies may have to sink
 _SAME_STIFFNESS = 1e-6  # relative difference of two values that are taken to be equal
-_SHORTER = 0.5  # times the present step: the longest one that is advised instead
-_SHORTER_AT_LIMIT = 0.25  # where the limit is reached: it grows by a factor of 16
+_SHORTER = 0.25  # times the present step: the longest one that is advised; the limit grows by 16
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def advise_time_step(
     longest = used * allowed / max(depth, 1e-12)  # never divides by zero
     if estimates and _is_at_upper_end(estimates[row], scene.params[row]):
         reason = f"the identified stiffness is at the {limit:.3g} 1/s^2 that it can resolve"
-        longest = min(longest, _SHORTER_AT_LIMIT * used)
+        longest = min(longest, _SHORTER * used)
     elif depth > allowed:
         reason = (
             "even the stiffest contact that it resolves lets the bodies sink "

@@ -151,7 +151,7 @@ def trials_table(trials: Trials | Sequence[Trial], impacts: Sequence[FoundImpact
             f"{1 / np.median(np.diff(trial.t)):.0f}",
             *(_seen_share(trial, body) for body in bodies),
             ", ".join(f"{impact.time:.3f}" for impact in found) or "none",
-            ", ".join(f"{_speed(impact.after):.3f}" for impact in found) or "-",
+            ", ".join(_speed_text(impact.after) for impact in found) or "-",
             "; ".join(flags),
         )
     return table
@@ -176,6 +176,15 @@ def _speed(twist: np.ndarray) -> float:
     """Speed (m/s) of a planar (3,) or spatial (6,) twist."""
     num_linear = 2 if len(twist) == 3 else 3
     return float(np.linalg.norm(twist[:num_linear]))
+
+
+def _speed_text(twist: np.ndarray) -> str:
+    """The speed of a twist in m/s; the angular speed where a hinge does not let the origin move."""
+    speed = _speed(twist)
+    if np.isfinite(speed):
+        return f"{speed:.3f}"
+    num_linear = 2 if len(twist) == 3 else 3
+    return f"{np.linalg.norm(twist[num_linear:]):.2f} rad/s"
 
 
 def _draw_figure(

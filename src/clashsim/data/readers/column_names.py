@@ -43,8 +43,11 @@ _QUATERNION_WORDS = (
 _YAW_WORDS = ("yaw", "theta", "heading", "angle", "phi", "psi")
 _EULER_WORDS = (("roll", "pitch", "yaw"), ("rx", "ry", "rz"))
 # Words that mean a joint, in names such as `joint_3` or `left_elbow`.
-_JOINT_WORDS = {"joint", "joints", "jnt", "qpos", "hinge", "revolute", "prismatic"}
+_JOINT_WORDS = {"joint", "joints", "jnt", "qpos", "hinge", "revolute"}
 _JOINT_WORDS |= {"shoulder", "elbow", "wrist", "waist", "forearm", "hip", "knee", "ankle"}
+# Words of joints that slide, whether or not the name has a unit.
+_SLIDE_WORDS = {"slide", "slider", "prismatic", "rail"}
+_JOINT_WORDS |= _SLIDE_WORDS
 # Letters of joints that are only numbered, as in `q1` or `A3`, and of those with a name: `q_elbow`.
 _JOINT_LETTERS = {"q", "j", "a", "axis"}
 # What may be known of a joint besides its angle.
@@ -141,7 +144,8 @@ def find_joints(columns: Columns) -> JointColumns:
         bare = _UNIT_SUFFIX.sub("", name) if len(name) > 2 else name
         if not _means_joint(words_of(bare)):
             continue
-        kind = found.slides if unit_in_name(name, _LENGTH_UNITS) else found.joints
+        is_slide = unit_in_name(name, _LENGTH_UNITS) or _SLIDE_WORDS.intersection(words_of(bare))
+        kind = found.slides if is_slide else found.joints
         if values.ndim == 1:
             kind[bare] = name
         elif not _are_quaternions(values):

@@ -11,7 +11,12 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from clashsim.core.errors import DataError
-from clashsim.data.checks.motion_axes import MIN_FRAMES, find_free_fall, find_slide_axis
+from clashsim.data.checks.motion_axes import (
+    MIN_FRAMES,
+    find_free_fall,
+    find_slide_axis,
+    is_pushed_like_falling,
+)
 from clashsim.data.readers.column_names import (
     JointColumns,
     find_bodies,
@@ -74,20 +79,23 @@ def count_header_lines(path: Path) -> int:
     """Count the lines of names and values before the header of a CSV file.
 
     The header is the first line with as many cells as the line below it; the lines before it have
-    other numbers of cells.
+    other numbers of cells. The delimiter is the one with which it comes first: numbers with decimal
+    commas have more commas than delimiters.
     """
     if path.suffix.lower() not in (".csv", ".tsv", ".txt"):
         return 0
     lines = lines_of(path)
-    counts = []
-    for _ in range(_HEADER_SEARCH_LINES):
-        line = next(lines, "")
-        delimiter = max(",;\t", key=line.count)
-        counts.append(len(cells_of(line, delimiter)) if line.strip() else 0)
+    head = [next(lines, "") for _ in range(_HEADER_SEARCH_LINES)]
+    return min(_header_line(head, delimiter) for delimiter in ",;\t") % _HEADER_SEARCH_LINES
+
+
+def _header_line(head: Sequence[str], delimiter: str) -> int:
+    """Index of the header among the first lines, cut by one delimiter; their number if none is."""
+    counts = [len(cells_of(line, delimiter)) if line.strip() else 0 for line in head]
     for i, (count, next_count) in enumerate(itertools.pairwise(counts)):
         if count > 1 and count == next_count:
             return i
-    return 0
+    return len(head)
 
 
 def infer_mapping(heads: Mapping[str, TableHead], rate: float = 0.0) -> LogMapping:
@@ -171,7 +179,7 @@ def _find_up_axis(logger: LoggerMapping, files: Sequence[Columns]) -> str:
     for columns in files:
         for stream in log_from_columns(columns, without_header).streams:
             fall = find_free_fall(stream)
-            if fall is not None and fall.axis:
+            if fall is not None and fall.axis and not is_pushed_like_falling(stream, fall):
                 axis = fall.axis[1]
                 up = axis if fall.axis.startswith("-") else f"-{axis}"
                 return "" if up == "z" else up

@@ -152,7 +152,7 @@ def parse_rows(
             continue
         if not widths:
             widths = _column_widths(
-                (cells_of(line.text, delimiter) for line in block), len(names), keep
+                (_number_cells(line.text, delimiter) for line in block), len(names), keep
             )
             if not widths:
                 raise DataError("no column holds numbers")
@@ -215,7 +215,7 @@ def _parse_block(
     table = _parse_plain_numbers(block, names, widths, delimiter)
     if table is not None:
         return table
-    rows = [cells_of(line.text, delimiter) for line in block]
+    rows = [_number_cells(line.text, delimiter) for line in block]
     for line, row in zip(block, rows, strict=True):
         ends_with_delimiter = len(row) == len(names) + 1 and not row[-1]
         if len(row) != len(names) and not ends_with_delimiter:
@@ -226,19 +226,23 @@ def _parse_block(
     for j, width in widths.items():
         column = np.full((len(rows), width), np.nan)
         for i, row in enumerate(rows):
-            # A table whose delimiter is not a comma may have decimal commas.
-            cell = row[j] if delimiter == "," else row[j].replace(",", ".")
-            numbers = _numbers_in(cell)
+            numbers = _numbers_in(row[j])
             if numbers is None or len(numbers) not in (0, width):
                 needed = "a number is" if width == 1 else f"{width} numbers are"
                 raise DataError(
-                    f"line {block[i].number} has {cell[:40]!r} in column {names[j][:40]!r},"
+                    f"line {block[i].number} has {row[j][:40]!r} in column {names[j][:40]!r},"
                     f" where {needed} needed"
                 )
             if len(numbers):
                 column[i] = numbers
         columns[j] = column[:, 0] if width == 1 else column
     return columns
+
+
+def _number_cells(line: str, delimiter: str) -> list[str]:
+    """Cells of a line of numbers; where the delimiter is no comma, they may have decimal commas."""
+    cells = cells_of(line, delimiter)
+    return cells if delimiter == "," else [cell.replace(",", ".") for cell in cells]
 
 
 def _parse_plain_numbers(

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
+from clashsim.core.angles import rotate_planar
+from clashsim.core.impacts import MotionBefore
 from clashsim.data.segmentation.fitted_motion import FittedMotion
 from clashsim.data.segmentation.pair_setup import PairSetup
 from clashsim.data.segmentation.recorded_pair import RecordedPair
@@ -164,15 +167,21 @@ def measure_impact(
             )
             return ImpactResult(ImpactStatus.NOT_MEASURABLE, reason=reason)
     before_std = _origin_twist_std(pair.struck, fits.before.std)
+    measured_after = twist_after
+    if setup.measurable is not None:
+        measured_after = np.where(setup.measurable, twist_after, np.nan)
+    slide = None
+    if not setup.rotates_on_joints:
+        slide = _slide_after(pair.struck, guarded, end=end)
     impact = MeasuredImpact(
         trial=pair.trial,
         time=fits.time,
         before=np.concatenate([pose, twist, striker.pose, striker.twist]),
-        after=twist_after,
+        after=measured_after,
         before_std=np.concatenate([before_std, striker.twist_std]),
         after_std=_origin_twist_std(pair.struck, _rate_std_after(fits, setup)),
         flags=guarded.flags,
-        slide=_slide_after(pair.struck, guarded, end=end),
+        slide=slide,
         motion=fits.after,
         trajectory=pair.struck,
         reference=guarded.reference,
@@ -228,10 +237,15 @@ def _fit_with_guards(
         flags.append("frames before it do not follow one motion: an earlier contact")
     if not fits.meet:
         flags.append("the motions before and after it do not meet: several contacts")
-    # In the plane these flags do not show it: of 24 recorded strikes by a robot, the five after
-    # which it pushed on agree as well with what their authors measured as the others.
-    one_contact = setup.planar or not flags
-    if guard > GUARDS_AFTER[0]:
+    is_long = guard > GUARDS_AFTER[0]
+    if setup.rotates_on_joints:
+        # Such a body does not rock, so it touched again, or came to rest against the striker.
+        one_contact = not flags and not is_long
+    else:
+        # In the plane these flags do not show it: of 24 recorded strikes by a robot, the five after
+        # which it pushed on agree as well with what their authors measured as the others.
+        one_contact = setup.planar or not flags
+    if is_long:
         flags.append(f"long contact: frames within {1e3 * guard:.0f} ms are left out")
     return _GuardedFits(fits, near, guard, tuple(flags), one_contact)
 
@@ -315,13 +329,34 @@ def _can_be_strikers(
         striker: The striker at the impact.
     """
     axes = 2 if setup.planar else 3  # of position and linear velocity, which come first
+    is_near = np.linalg.norm((pose - striker.pose)[:axes]) <= setup.max_distance
+    if setup.rotates_on_joints:
+        # The origin may be on the axis, and not move: what counts is the place that is hit.
+        motion = MotionBefore.of(np.concatenate([pose, twist, striker.pose, striker.twist])[None])
+        after = MotionBefore.of(
+            np.concatenate([pose, twist_after, striker.pose, striker.twist])[None]
+        )
+        place = _striker_centre(setup, striker.pose)[None]
+        struck_velocity = motion.struck.velocity_at(place)[0]
+        approach = motion.striker.velocity_at(place)[0] - struck_velocity
+        change = after.struck.velocity_at(place)[0] - struck_velocity
+        return bool(change @ approach > 0 and is_near)
     separation = (pose - striker.pose)[:axes]
     approach = (striker.twist - twist)[:axes]
     change = (twist_after - twist)[:axes]
     is_pushed = change @ approach > 0
     is_approached = separation @ approach > 0
-    is_near = np.linalg.norm(separation) <= setup.max_distance
     return bool(is_pushed and is_approached and is_near)
+
+
+def _striker_centre(setup: PairSetup, pose: np.ndarray) -> np.ndarray:
+    """Centre (2,) or (3,) of the striker's geom, m, in the plane's or the world's axes."""
+    plane = setup.striker_frame.plane
+    if plane is None:
+        rotation = Rotation.from_quat(pose[3:], scalar_first=True)
+        return pose[:3] + rotation.apply(setup.striker_centre)
+    at_zero_yaw = plane[:2] @ (setup.striker_frame.rotation @ setup.striker_centre)
+    return pose[:2] + rotate_planar(at_zero_yaw[None], pose[2:3])[0]
 
 
 def _slide_after(struck: Trajectory, guarded: _GuardedFits, *, end: float) -> Slide | None:

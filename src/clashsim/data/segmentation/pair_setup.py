@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import mujoco
 import numpy as np
@@ -20,6 +20,7 @@ _PLANAR_LAG = 0.011  # s
 _SPATIAL_LAG = 0.002  # s
 _MAX_LAG = 0.5  # s
 _GYRATION_RADIUS = 0.05  # m, of a body that no scene describes
+_ON_AXIS = 1e-6  # m: a body's origin nearer to its axis does not move
 _DISTANCE_MARGIN = 0.03  # m: recorded positions may be off by this much
 _DISTANCE_FACTOR = 1.1  # of safety, on the largest distance at which the pair can touch
 
@@ -82,6 +83,11 @@ class PairSetup:
         deceleration: What slides on this ground have in common.
         striker_gyration_radius: Radius that turns the striker's angles into lengths, m; None where
             something holds it, so that its motion after an impact is not that of a free body.
+        rotates_on_joints: Whether hinges carry the struck body, so that it does not slide on a
+            ground, and its origin may stay where it is.
+        measurable: Whether the joints of the struck body let it have each component (k,) of its
+            twist; None where they let it have all.
+        striker_centre: Centre (3,) of the striker's geom in its body's frame, m.
     """
 
     struck: str
@@ -95,6 +101,9 @@ class PairSetup:
     max_distance: float = np.inf
     deceleration: DecelerationPrior = DecelerationPrior()
     striker_gyration_radius: float | None = None
+    rotates_on_joints: bool = False
+    measurable: np.ndarray | None = None
+    striker_centre: np.ndarray = field(default_factory=lambda: np.zeros(3))
 
     @property
     def planar(self) -> bool:
@@ -119,7 +128,9 @@ def make_setup(
     if scene is None:
         return _setup_without_scene(struck, striker, config)
     scene_is_planar = scene.plane is not None
-    lag = _lag(config, planar=scene_is_planar)
+    # Nothing but gravity and its joints slows a body on hinges between impact and separation.
+    rotates_on_joints = scene.struck_body.rotates_on_joints
+    lag = _lag(config, planar=scene_is_planar and not rotates_on_joints)
     if config.planar is not None and config.planar != scene_is_planar:
         kind = "planar" if scene_is_planar else "spatial"
         raise DataError(f"scene {scene.name!r} is {kind}: leave out planar={config.planar}")
@@ -131,12 +142,23 @@ def make_setup(
     gravity = np.array(scene.base.opt.gravity)
     striker_is_free = _striker_is_free(scene)
     striker_inertia = inertia(scene, scene.striker_body)
+    centre = np.array(body.centre)
+    gyration_radius = body.gyration
+    measurable = None
+    pivot = scene.struck_body.pivot
+    if pivot is not None and scene_is_planar:
+        gyration_radius = float(np.hypot(body.gyration, np.linalg.norm(centre - pivot)))
+        centre = pivot
+        assert scene.plane is not None
+        from_axis = scene.plane[:2] @ (scene.struck_body.rotation @ pivot)
+        origin_moves = bool(np.linalg.norm(from_axis) > _ON_AXIS)
+        measurable = np.array([origin_moves, origin_moves, True])
     return PairSetup(
         struck=struck or scene.struck_body.name,
         striker=striker,
         frame=MotionFrame(
             plane=scene.plane,
-            centre=np.array(body.centre),
+            centre=centre,
             rotation=scene.struck_body.rotation,
             gravity=gravity,
         ),
@@ -148,11 +170,14 @@ def make_setup(
             gravity=gravity if striker_is_free else np.zeros(3),
         ),
         striker_rest_pose=striker_pose,
-        gyration_radius=config.gyration_radius or body.gyration,
+        gyration_radius=config.gyration_radius or gyration_radius,
         min_jump=config.min_jump,
         lag=lag,
         max_distance=_max_contact_distance(scene),
         striker_gyration_radius=striker_inertia.gyration if striker_is_free else None,
+        rotates_on_joints=rotates_on_joints,
+        measurable=measurable,
+        striker_centre=np.array(scene.base.geom(scene.striker).pos),
     )
 
 

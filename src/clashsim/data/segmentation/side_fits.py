@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -137,6 +137,8 @@ def fit_sides(
         rate=motion_before.rate(at_impact)[0],
         std=np.hypot(motion_before.coordinates_std, contact_std * first_noise),
     )
+    if setup.planar and setup.rotates_on_joints:
+        return SideFitResult(_fit_smooth_after(motion_before, frames_after, anchor))
     if setup.planar:
         slide = _fit_slide(frames_after, setup, anchor)
         return SideFitResult(SideFits(motion_before, slide, slide.impact_time))
@@ -194,7 +196,8 @@ def is_one_slide(
     """
     first = jumps[index]
     second = jumps[index + 1]
-    if not setup.planar or second.time - first.time > _MAX_SAME_INTERVAL:
+    slides = setup.planar and not setup.rotates_on_joints
+    if not slides or second.time - first.time > _MAX_SAME_INTERVAL:
         return False
     start = jumps[index - 1].high if index else -np.inf
     following = jumps[index + 2].low if index + 2 < len(jumps) else np.inf
@@ -213,6 +216,21 @@ def is_one_slide(
 
 
 _Frames = tuple[np.ndarray, np.ndarray, np.ndarray]  # times (n,), coordinates (n, k), noise (n, k)
+
+
+def _fit_smooth_after(before: FittedMotion, frames: _Frames, anchor: Anchor) -> SideFits:
+    """Fit the motion after an impact, in the plane, of a body that hinges carry.
+
+    Gravity, springs and the hinges themselves may bend it, so that it is no slide.
+    """
+    t, coordinates, noise = frames
+    rough = fit_smooth_motion(t, coordinates, noise, origin=anchor.time)
+    impact_time = closest_time(before, rough, anchor.time, weight=1 / noise.mean(0))
+    moved_anchor = replace(
+        anchor, time=impact_time, coordinates=before.coordinates(np.array([impact_time]))[0]
+    )
+    after = fit_smooth_motion(t, coordinates, noise, origin=impact_time, anchor=moved_anchor)
+    return SideFits(before, after, impact_time)
 
 
 def _fit_flight_after(

@@ -24,7 +24,8 @@ class MotionFrame:
 
     Attributes:
         plane: Rows e1, e2, n (3, 3) of the plane in world axes, or None in space.
-        centre: Mass centre (3,) in the body's frame, m.
+        centre: Mass centre (3,) in the body's frame, m; in the plane, of a body that only rotates
+            about an axis, a point of that axis.
         rotation: The body's orientation (3, 3) at yaw 0.
         gravity: Acceleration (3,) that is subtracted from motion in space, m/s^2, world axes.
     """
