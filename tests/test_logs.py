@@ -346,30 +346,3 @@ def test_a_guess_finds_slides_by_their_names(tmp_path):
     (found,) = logs.guess_mapping([tmp_path / "a.csv"]).logs
     assert found.joints == {"flap_hinge": "flap_hinge_deg"}
     assert found.slides == {"finger_slide": "finger_slide_mm", "rail": "rail"}
-
-
-def test_a_push_along_a_table_is_no_fall(tmp_path):
-    """A hand pushes a body as strongly as gravity would, and lifts it back."""
-    t = np.arange(0, 2, 0.005)
-    pushed = np.clip(t - 0.4, 0, 0.15)
-    x = 4.905 * pushed**2 + 1.47 * np.clip(t - 0.55, 0, 0.3)
-    z = 0.02 + 0.08 * np.sin(np.pi * np.clip((t - 1) / 1, 0, 1))
-    yaw = 2 * np.clip(t - 0.55, 0, 0.3) + pushed
-    turns = np.column_stack([np.cos(yaw / 2), 0 * t, 0 * t, np.sin(yaw / 2)])
-
-    def read(turns):
-        """Read the log, whose up is z by its mapping."""
-        rows = np.column_stack([t, x, 0.1 * x, z, turns])
-        header = "t,box_x,box_y,box_z,box_qw,box_qx,box_qy,box_qz"
-        np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header=header, comments="")
-        box = BodyMapping(
-            "box",
-            ("box_x", "box_y", "box_z"),
-            quaternion=("box_qw", "box_qx", "box_qy", "box_qz"),
-        )
-        how = LogMapping((LoggerMapping((box,), time="t"),))
-        return logs.read_logs([tmp_path / "a.csv"], mapping=how)
-
-    assert "up_axis" not in [found.name for found in read(turns).findings]
-    with pytest.raises(DataError, match="up_axis"):  # nothing shows a table
-        read(np.tile(turns[0], (len(t), 1)))

@@ -12,12 +12,7 @@ import numpy as np
 
 from clashsim.core.trials import Trial
 from clashsim.data.checks.findings import Finding, finding
-from clashsim.data.checks.motion_axes import (
-    MIN_FRAMES,
-    find_free_fall,
-    find_slide_axis,
-    is_pushed_like_falling,
-)
+from clashsim.data.checks.motion_axes import MIN_FRAMES, find_free_fall, find_slide_axis
 from clashsim.data.readers.convert import AXES_FOR_UP
 from clashsim.data.readers.streams import Stream
 
@@ -172,7 +167,7 @@ def check_up_axis(trial: str, stream: Stream) -> list[Finding]:
     """Look for a free fall that is not along -z, or a slide in a plane that stands upright."""
     fall = find_free_fall(stream)
     if fall is not None:
-        if fall.axis in ("", "-z") or is_pushed_like_falling(stream, fall):
+        if fall.axis in ("", "-z"):
             return []
         message = f"the body falls along {fall.axis}, not along -z; check which axis is up"
         return [finding("up_axis", "stop", message, trial=trial, body=stream.body, rows=fall.rows)]

@@ -26,9 +26,6 @@ _MAX_HEIGHT_SHARE = 0.1  # of the motion in the plane, along its normal
 _MIN_UPRIGHT_SPAN = 0.01  # m along z
 _UPRIGHT_FACTOR = 4.0  # times the span along the normal
 
-_SAME_HEIGHT = 5e-3  # m in which the heights of a body that slides on a table differ
-_MIN_LEVEL_SHARE = 1 / 3  # of the frames at that height: a hand may lift it between two slides
-
 
 @dataclass(frozen=True, eq=False)
 class FreeFall:
@@ -81,21 +78,6 @@ def find_free_fall(stream: Stream) -> FreeFall | None:
         sign = "-" if direction[main] < 0 else "+"
         axis = sign + "xyz"[main]
     return FreeFall(axis, rows[longest])
-
-
-def is_pushed_like_falling(stream: Stream, fall: FreeFall) -> bool:
-    """Whether a fall to a side is rather a push along a level table, about as strong as gravity.
-
-    Then the body turns about z and moves across it wherever it is at its usual height.
-    """
-    if fall.axis.endswith("z"):
-        return False
-    pose = stream.pose[np.isfinite(stream.pose).all(1)]
-    heights = np.sort(pose[:, 2])
-    frames_above = np.searchsorted(heights, heights + _SAME_HEIGHT) - np.arange(len(heights))
-    above_usual = pose[:, 2] - heights[np.argmax(frames_above)]
-    is_level = (above_usual >= 0) & (above_usual < _SAME_HEIGHT)
-    return bool(is_level.mean() > _MIN_LEVEL_SHARE) and find_slide_axis(pose[is_level]) == 2
 
 
 def _longest_run(flags: np.ndarray, *, at_least: int) -> slice | None:

@@ -11,12 +11,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from clashsim.core.errors import DataError
-from clashsim.data.checks.motion_axes import (
-    MIN_FRAMES,
-    find_free_fall,
-    find_slide_axis,
-    is_pushed_like_falling,
-)
+from clashsim.data.checks.motion_axes import MIN_FRAMES, find_free_fall, find_slide_axis
 from clashsim.data.readers.column_names import (
     JointColumns,
     find_bodies,
@@ -179,7 +174,7 @@ def _find_up_axis(logger: LoggerMapping, files: Sequence[Columns]) -> str:
     for columns in files:
         for stream in log_from_columns(columns, without_header).streams:
             fall = find_free_fall(stream)
-            if fall is not None and fall.axis and not is_pushed_like_falling(stream, fall):
+            if fall is not None and fall.axis:
                 axis = fall.axis[1]
                 up = axis if fall.axis.startswith("-") else f"-{axis}"
                 return "" if up == "z" else up
