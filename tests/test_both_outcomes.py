@@ -22,6 +22,7 @@ from clashsim.data.checks.impact_conventions import check_impacts
 from clashsim.data.impact_files import read_impacts, write_impacts
 from clashsim.data.segmentation.pair_setup import SegmentConfig, make_setup
 from clashsim.data.segmentation.segment import segment
+from clashsim.evaluate.holdout import HeldOutPredictions
 from clashsim.evaluate.metrics import relative_error
 from clashsim.fit.calibrate import Calibration, calibrate
 from clashsim.fit.solved_model import SolvedModel
@@ -83,6 +84,21 @@ def errors(calibration: Calibration, test: Impacts) -> tuple[float, float]:
     of_struck = relative_error(calibration.predict(test), test.after, gyration[0])
     of_striker = relative_error(calibration.predict_striker(test), test.striker_after, gyration[1])
     return float(np.median(of_struck)), float(np.median(of_striker))
+
+
+def test_a_striker_that_no_impact_moves_is_not_judged(tmp_path) -> None:
+    """A paddle in a hand may have been tracked after the impact too."""
+    scene = loaded(BRICKS, tmp_path, _CONTACT)
+    impacts = noise_free(BRICKS, mujoco.MjModel.from_xml_string(BRICKS.xml), 3)
+    judged = HeldOutPredictions(
+        "held out",
+        impacts,
+        predicted={"clashsim": impacts.after},
+        half_widths=np.ones((2, *impacts.after.shape)),
+        rows=np.arange(3),
+    )
+    assert len(judged.of_struck(scene).rows) == 3
+    assert len(judged.of_striker(scene).rows) == 0
 
 
 @pytest.mark.parametrize("recorded", ["both", "striker"])

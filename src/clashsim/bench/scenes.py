@@ -107,9 +107,11 @@ def _rows(scenes: Sequence[UserScene], options: BenchOptions) -> list[Row]:
         fitted = [impacts[np.arange(_NUM_FITTED)] for impacts in recorded]
         of_struck = [replace(impacts, striker_after=None) for impacts in fitted]
         wanted = options.methods or METHODS
-        both_recorded = any(impacts.striker_after is not None for impacts in fitted)
         fits = {"clashsim": _timed_runs(scenes, of_struck, seed, figures, "clashsim", seeds)}
-        if "clashsim-both" in wanted and both_recorded:
+        # Nothing is predicted of a striker that no impact moves, as one in a hand.
+        yields = any(run.scene.striker_yields for run in fits["clashsim"])
+        both_recorded = any(impacts.striker_after is not None for impacts in fitted)
+        if "clashsim-both" in wanted and both_recorded and yields:
             fits["clashsim-both"] = _timed_runs(
                 scenes, fitted, seed, figures, "clashsim-both", seeds
             )
@@ -127,7 +129,7 @@ def _rows(scenes: Sequence[UserScene], options: BenchOptions) -> list[Row]:
                 gyration = inertia(found.scene, found.scene.struck_body).gyration
                 error = relative_error(predicted, test.after, gyration)
                 errors.setdefault((scene.name, method), []).append(error)
-                if method in fits and test.striker_after is not None:
+                if method in fits and test.striker_after is not None and yields:
                     striker = found.calibration.predict_striker(test)
                     gyration = inertia(found.scene, found.scene.striker_body).gyration
                     error = relative_error(striker, test.striker_after, gyration)

@@ -56,7 +56,8 @@ class HeldOutPredictions:
         """The predictions of the striker, of the impacts in which it was recorded."""
         gyration = inertia(scene, scene.striker_body).gyration
         measured = self.impacts.striker_after
-        if measured is None:
+        # Of a striker that no impact moves, as one in a hand, nothing is predicted.
+        if measured is None or not self.striker_predicted:
             measured = np.full_like(self.impacts.after, np.nan)
         return _recorded(measured, self.striker_predicted, gyration)
 
