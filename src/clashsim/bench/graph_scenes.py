@@ -7,7 +7,7 @@ import numpy as np
 from clashsim.core.box import Box
 from clashsim.core.floor_scenes import box_contact_params
 from clashsim.core.params import to_unit
-from clashsim.fit.data_scaling import simulate
+from clashsim.fit.box_rollouts import simulate
 
 # Contact and cube are rounded values of what the method mujoco-shape of the bench real-tosses
 # identifies on 16 tosses. The density is even, so that the centre of mass is in the middle.
