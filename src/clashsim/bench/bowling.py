@@ -36,8 +36,8 @@ from clashsim.bench.timing import wait_for
 from clashsim.core.errors import DataError
 from clashsim.core.extras import importable
 from clashsim.fit.graph_train import rollout_states
-from clashsim.nets.face_search import ContactSearch
 from clashsim.fit.trajectory_set import all_pairs
+from clashsim.nets.face_search import ContactSearch
 from clashsim.nets.rigid_bodies import RigidBodyState
 from clashsim.report.figure_files import write_figure
 from clashsim.sim.graph.simulator import GraphSim

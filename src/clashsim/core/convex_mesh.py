@@ -86,7 +86,9 @@ class ConvexMesh:
 
     def edges(self) -> np.ndarray:
         """Edges (2, e) between corners, in both directions."""
-        pairs = np.concatenate([self.faces[:, [0, 1]], self.faces[:, [1, 2]], self.faces[:, [2, 0]]])
+        pairs = np.concatenate(
+            [self.faces[:, [0, 1]], self.faces[:, [1, 2]], self.faces[:, [2, 0]]]
+        )
         forward = np.unique(np.sort(pairs, 1), axis=0)
         return np.concatenate([forward, forward[:, ::-1]]).T
 
@@ -108,7 +110,7 @@ class ConvexMesh:
         offsets = (normals * self.corners[self.faces[:, 0]]).sum(1)
         scale = np.abs(self.corners - self.corners.mean(0)).max()
         planes = np.column_stack([normals, offsets / scale])
-        same = (np.abs(planes[:, None] - planes).max(2) < _COPLANAR)
+        same = np.abs(planes[:, None] - planes).max(2) < _COPLANAR
         return same.argmax(1)
 
     def shrunk(self, skin: float) -> np.ndarray:

@@ -21,8 +21,9 @@ def simulate(
     """Simulate trajectories in MuJoCo, each with its own boxes and contact.
 
     Args:
-        boxes: Properties of the boxes of n trajectories, by name: half, inertia, centre (n, k, 3); mass,
-            rounding (n, k); contact (n, 5) on the unit scale of `box_contact_params`; gravity (n,).
+        boxes: Properties of the boxes of n trajectories, by name: half, inertia, centre (n, k, 3);
+            mass, rounding (n, k); contact (n, 5) on the unit scale of `box_contact_params`;
+            gravity (n,).
         start: Initial states (n, 13 boxes), qpos then qvel.
         frames: Number of frames.
         dt: Time between frames, s.

@@ -162,9 +162,7 @@ def _sample_scene(ranges: ScalingRanges, n: int, rng: np.random.Generator) -> Ar
     rounding = rng.uniform(*ranges.rounding, (n, len(bodies))) * length
     starts: list[Start] = []
     usual = 1 / RATE * np.sqrt(9.81 / length)
-    slow_enough = replace(
-        ranges.start, speed=min(ranges.start.speed, _FARTHEST_STEP / usual)
-    )
+    slow_enough = replace(ranges.start, speed=min(ranges.start.speed, _FARTHEST_STEP / usual))
     for i in range(n):
         starts.append(
             random_start(

@@ -34,10 +34,9 @@ from clashsim.nets.rigid_bodies import (
 _PLACES_MARGIN = 1.4  # places for contacts on a GPU, over the most that sampled batches have
 _PLACES_BATCHES = 6  # batches that are sampled for it
 _GRADIENT_NORM = 0.5  # at which gradients are clipped
-_WARMUP_STEPS = 200  # in which the learning rate rises
 _LAST_RATE = 0.01  # final learning rate, as a share of the highest one
 _GROWTH = 1.25  # windows have their final length after 1 / _GROWTH of the training
-# Error at which the loss turns from quadratic to linear, in the way of the unit of velocity per step.
+# Error at which the loss turns from quadratic to linear, in the unit of velocity.
 _ROUNDING = 0.001
 _SMOOTHING_EVERY = 10  # steps after which the reported loss is updated
 _SMOOTHING = 0.9  # share of the old value in the reported loss
@@ -58,6 +57,7 @@ class GraphTrainingConfig:
         seconds: Time limit; the schedule of the learning rate ends with it.
         average: Share of the old value in each update of the averaged weights.
         report: Steps between two reports.
+        warmup: Steps in which the learning rate rises.
         call_seconds: Time limit of one call; a later one continues from the checkpoint.
         checkpoint_seconds: Time between two checkpoints.
     """
@@ -69,12 +69,13 @@ class GraphTrainingConfig:
     seconds: float = float("inf")
     average: float = 0.998
     report: int = 200
+    warmup: int = 200
     call_seconds: float = float("inf")
     checkpoint_seconds: float = 60.0
 
     def learning_rate(self, step: int, done: float) -> float:
         """Learning rate at a step after a share `done` of the training: warm-up, then cosine."""
-        warmup = min(1.0, (step + 1) / _WARMUP_STEPS)
+        warmup = min(1.0, (step + 1) / self.warmup)
         cosine = 0.5 * (1 + float(np.cos(np.pi * done)))
         return self.rate * warmup * (_LAST_RATE + (1 - _LAST_RATE) * cosine)
 
@@ -213,9 +214,7 @@ def train(
         run.step += 1
         run.seconds = seconds_before + now - begin
         if run.step % config.report == 0:
-            log(
-                f"step {run.step} length {length} loss {smoothed_loss:.5f} {run.seconds:.0f} s"
-            )
+            log(f"step {run.step} length {length} loss {smoothed_loss:.5f} {run.seconds:.0f} s")
         if checkpoint is not None and now - saved > config.checkpoint_seconds:
             run.save(checkpoint)
             saved = now

@@ -95,7 +95,9 @@ def _compound(rng: np.random.Generator, aspect: float) -> tuple[ConvexMesh, ...]
         own_end = (sign * corners[:, axis]).min()
         shift[axis] = sign * ((sign * first.corners[:, axis]).max() - own_end - _OVERLAP * reach)
         sideways = [i for i in range(3) if i != axis]
-        shift[sideways] += rng.uniform(-0.5, 0.5, 2) * np.ptp(first.corners[:, sideways], axis=0) / 2
+        shift[sideways] += (
+            rng.uniform(-0.5, 0.5, 2) * np.ptp(first.corners[:, sideways], axis=0) / 2
+        )
         parts.append(ConvexMesh(corners + shift, part.faces))
     return tuple(parts)
 
@@ -107,8 +109,6 @@ def _part(rng: np.random.Generator, aspect: float) -> ConvexMesh:
     return _hull(rng, aspect, _PART_CORNERS)
 
 
-def choose_kinds(
-    kinds: Sequence[Kind], count: int, rng: np.random.Generator
-) -> list[Kind]:
+def choose_kinds(kinds: Sequence[Kind], count: int, rng: np.random.Generator) -> list[Kind]:
     """Kinds of `count` bodies, each equally likely."""
     return [kinds[int(i)] for i in rng.integers(len(kinds), size=count)]

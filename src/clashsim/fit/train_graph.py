@@ -1,6 +1,6 @@
 """Make the graph network that comes with clashsim: `python -m clashsim.fit.train_graph`.
 
-    python -m clashsim.fit.train_graph all build/graph --device cuda --seconds 1500 --call-seconds 560
+    python -m clashsim.fit.train_graph all build/graph --device cuda --call-seconds 560
 
 samples trajectories in MuJoCo, trains, measures errors on shapes that training has not seen, and
 writes `net.safetensors` and `metrics.json` into the folder. The same call again continues where it
@@ -29,7 +29,7 @@ from clashsim.fit.graph_train import GraphTrainingConfig, drift, train
 from clashsim.fit.shards import Arrays
 from clashsim.fit.trajectory_set import TrajectorySet
 from clashsim.nets.mesh_graph import GraphNet
-from clashsim.nets.network_file import SHIPPED, net_bytes, read_net
+from clashsim.nets.network_file import SHIPPED, net_bytes, read_net, shipped_net
 from clashsim.nets.trained_domain import CONTACT_NAMES, CUBES, MESHES
 
 HELD_OUT = 20  # one in this many trajectories is held out, the first of each set
@@ -66,7 +66,9 @@ def sampled_sets() -> dict[str, SampledSet]:
         "one": SampledSet(ScalingRanges(), 16000, 0.3),
         "large": SampledSet(ScalingRanges(kinds=("prism", "compound"), corners=24), 8000, 0.15),
         "two": SampledSet(
-            ScalingRanges(bodies=2, planes=3, start=walls, kinds=("box", "cube", "hull")), 4000, 0.15
+            ScalingRanges(bodies=2, planes=3, start=walls, kinds=("box", "cube", "hull")),
+            4000,
+            0.15,
         ),
         "three": SampledSet(
             ScalingRanges(bodies=3, planes=3, start=walls, kinds=("box", "cube", "hull")), 2400, 0.1
@@ -127,26 +129,38 @@ def _sample(folder: Path, executor: Executor, scale: float) -> None:
             executor=executor,
         )
         buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
+        np.savez(buffer, allow_pickle=False, **arrays)
         write_atomic(path, buffer.getvalue())
         print(name, arrays["motion"].shape, flush=True)
 
 
-def fit(folder: Path, config: GraphTrainingConfig, *, device: str, hidden: int, layers: int) -> bool:
+def start_network(*, hidden: int, layers: int, from_shipped: bool) -> GraphNet:
+    """The network that training starts from.
+
+    Args:
+        hidden: Width of its layers.
+        layers: Rounds of messages.
+        from_shipped: Start from the weights of the network that comes with clashsim, where it has
+            the same sizes, on the contact scale of meshes.
+    """
+    torch.manual_seed(_SEED)
+    net = GraphNet(len(CONTACT_NAMES), hidden, layers, domain=MESHES)
+    shipped = shipped_net()
+    return shipped.on_scale_of(MESHES) if from_shipped and shipped.shape == net.shape else net
+
+
+def fit(folder: Path, net: GraphNet, config: GraphTrainingConfig, *, device: str) -> bool:
     """Train on all sets but what is held out; write the network.
 
     Args:
         folder: Where the sets are, and the network is written.
+        net: What training starts from.
         config: How to train.
         device: Torch device.
-        hidden: Width of the network's layers.
-        layers: Rounds of messages.
 
     Returns:
         Whether training is complete, and not to be continued by another call.
     """
-    torch.manual_seed(_SEED)
-    net = GraphNet(len(CONTACT_NAMES), hidden, layers, domain=MESHES)
     longest = max(config.lengths)
     sets = [_trajectories(_arrays(folder, name), device, longest) for name in sampled_sets()]
     shares = [wanted.share for wanted in sampled_sets().values()]
@@ -230,6 +244,7 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--lengths", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=5)
+    parser.add_argument("--from-scratch", action="store_true", help="not from shipped weights")
     return parser.parse_args(given)
 
 
@@ -248,9 +263,10 @@ def main(given: Sequence[str] | None = None) -> None:
         sample(args.folder, workers=args.workers, scale=args.scale)
     complete = False
     if args.command in ("all", "train"):
-        complete = fit(
-            args.folder, config, device=args.device, hidden=args.hidden, layers=args.layers
+        net = start_network(
+            hidden=args.hidden, layers=args.layers, from_shipped=not args.from_scratch
         )
+        complete = fit(args.folder, net, config, device=args.device)
         if not complete:
             print("training is not complete: the same call continues it")
     if args.command == "evaluate" or complete:

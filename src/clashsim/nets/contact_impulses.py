@@ -1,7 +1,7 @@
 """Laws that the impulses of the mesh graph network obey, whatever its weights.
 
-Impulses from fixed surfaces lie in Coulomb's cone. Between two bodies, impulses and their moments sum to
-zero, so that a free pair keeps its momentum.
+Impulses from fixed surfaces lie in Coulomb's cone. Between two bodies, impulses and their moments
+sum to zero, so that a free pair keeps its momentum.
 """
 
 from __future__ import annotations

@@ -124,9 +124,7 @@ def fixed_mesh_contacts(
 
 
 @torch.no_grad()
-def count_places(
-    bodies: RigidBodies, state: RigidBodyState, search: ContactSearch
-) -> SearchPlaces:
+def count_places(bodies: RigidBodies, state: RigidBodyState, search: ContactSearch) -> SearchPlaces:
     """The places that a search of these bodies needs."""
     triangles = _world_triangles(bodies, state)
     planes = len(_on_planes(bodies, triangles, search.surfaces, None).face)

@@ -34,6 +34,7 @@ from clashsim.nets.trained_domain import UNTRAINED, TrainedDomain
 # Numbers that describe each kind of node and edge to the network.
 _NODE_FEATURES = 6
 _BODY_FEATURES = 10  # without the contact parameters, which are added to them
+_BODY_FEATURES_BEFORE_CONTACT = 6
 _MESH_EDGE_FEATURES = 4
 _CONTACT_FEATURES = 27
 _OUTPUTS = 6  # two impulses: one changes velocities, the other displacements / dt
@@ -127,6 +128,27 @@ class GraphNet(nn.Module):
         assert isinstance(last, nn.Linear)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
+
+    def on_scale_of(self, domain: TrainedDomain) -> GraphNet:
+        """The same network with its contact parameters on the scale of another domain.
+
+        Both scales are linear in the same numbers or in their logarithms, so that the first layer
+        of object nodes takes the change. It is where training for a wider domain starts.
+        """
+        net = GraphNet(**self.shape, domain=domain)
+        net.load_state_dict(self.state_dict())
+        first = net.body[0]
+        assert isinstance(first, nn.Linear)
+        # Values on the old scale at the ends of the new one.
+        low, high = self.domain.unit_ends(domain)
+        columns = slice(_BODY_FEATURES_BEFORE_CONTACT, _BODY_FEATURES_BEFORE_CONTACT + len(low))
+        with torch.no_grad():
+            weight = first.weight[:, columns].clone()
+            middle = torch.tensor((low + high) / 2, dtype=weight.dtype)
+            stretch = torch.tensor((high - low) / 2, dtype=weight.dtype)
+            first.bias += weight @ middle
+            first.weight[:, columns] = weight * stretch
+        return net.eval()
 
     def forward(self, step: FreeStep, contacts: Contacts) -> tuple[Tensor, Tensor]:
         """Compute the impulses of contact over one step.

@@ -97,8 +97,12 @@ class RigidBodies:
         corner_counts = [len(mesh.corner) for mesh in flat]
         face_counts = [len(mesh.face) for mesh in flat]
         first_corner = np.concatenate([[0], np.cumsum(corner_counts * scenes)])
-        faces = [mesh.face + first for mesh, first in zip(flat * scenes, first_corner, strict=False)]
-        edges = [mesh.edge + first for mesh, first in zip(flat * scenes, first_corner, strict=False)]
+        faces = [
+            mesh.face + first for mesh, first in zip(flat * scenes, first_corner, strict=False)
+        ]
+        edges = [
+            mesh.edge + first for mesh, first in zip(flat * scenes, first_corner, strict=False)
+        ]
         corner = np.concatenate([mesh.corner for mesh in flat])
         contact_rows = np.broadcast_to(contact, (count, np.shape(contact)[-1])).copy()
         body = torch.arange(count)

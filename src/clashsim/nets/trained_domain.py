@@ -95,6 +95,11 @@ class TrainedDomain:
             plain[..., i] = value if name == _LINEAR else np.exp(value)
         return plain / _without_units(dt, length)
 
+    def unit_ends(self, other: TrainedDomain) -> tuple[np.ndarray, np.ndarray]:
+        """The ends (5,) of another domain's contact ranges, on the unit scale of this one."""
+        low, high = np.array(other.contact).T
+        return _scaled(self.contact, low), _scaled(self.contact, high)
+
     def as_json(self) -> dict[str, Any]:
         """The domain as JSON values."""
         return asdict(self)

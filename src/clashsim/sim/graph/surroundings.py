@@ -77,9 +77,7 @@ def refuse_untrained(
         )
     step = dt * np.sqrt(GRAVITY / unit_of_length(domain, bodies))
     if not _within(domain.relative_step, step):
-        low, high = (
-            1e3 * bound * dt / step for bound in domain.relative_step
-        )
+        low, high = (1e3 * bound * dt / step for bound in domain.relative_step)
         raise _refusal(
             f"a step of {1e3 * dt:.4g} ms, and for bodies of this size it was trained for "
             f"{low:.4g} to {high:.4g} ms"
@@ -127,7 +125,9 @@ def _refuse_surroundings(domain: TrainedDomain, surroundings: Surroundings) -> N
     gravity = float(np.linalg.norm(surroundings.gravity))
     if not _within(domain.gravity, gravity):
         low, high = domain.gravity
-        raise _refusal(f"gravity of {gravity:.3g} m/s^2, and it was trained for {low:g} to {high:g}")
+        raise _refusal(
+            f"gravity of {gravity:.3g} m/s^2, and it was trained for {low:g} to {high:g}"
+        )
     if gravity > 0:
         cosine = -float(planes[0][0] @ np.asarray(surroundings.gravity, float)) / gravity
         tilt = float(np.degrees(np.arccos(np.clip(cosine, -1, 1))))
