@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clashsim.core.box import Box
 from clashsim.core.convex_mesh import ConvexBody, ConvexMesh
 from clashsim.core.errors import SceneError
 from clashsim.nets.contact_features import GRAVITY
+from clashsim.nets.network_file import shipped_net
 from clashsim.nets.trained_domain import TrainedDomain
 
 _ROUNDING_ERROR = 1e-6  # relative, of comparisons with trained ranges
@@ -49,6 +51,19 @@ def unit_of_length(domain: TrainedDomain, bodies: Sequence[ConvexBody]) -> float
     if domain.length is not None:
         return domain.length
     return min(body.size for body in bodies)
+
+
+def shipped_contact(body: Box | ConvexBody, values: np.ndarray, *, dt: float) -> np.ndarray:
+    """Contact parameters (5,) on the unit scale of the network that comes with clashsim.
+
+    Args:
+        body: The smallest body of the scene.
+        values: (5,), SI units, in the order of `CONTACT_NAMES`.
+        dt: s, duration of a step.
+    """
+    domain = shipped_net().domain
+    shape = ConvexBody.of_box(body) if isinstance(body, Box) else body
+    return domain.contact_to_unit(values, dt=dt, length=unit_of_length(domain, [shape]))
 
 
 def refuse_untrained(
