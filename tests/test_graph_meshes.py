@@ -102,7 +102,7 @@ def test_a_search_of_constant_shapes_finds_the_same():
     ranges = ScalingRanges(bodies=2, planes=3, fixed_box=True, frames=8, length=(0.05, 0.06))
     data = TrajectorySet.of(scale_data(ranges, 16, 0), 1 / RATE, "cpu", 2)
     places = measure_places(data, 32, seed=0)
-    window = data.window(data.starts[:32], 1)
+    window = data.window(data.starts[:32], 1).with_face_pairs()
     state = window.state(0)
     free = find_contacts(window.bodies, state, window.search(None))
     constant = find_contacts(window.bodies, state, window.search(places))

@@ -199,6 +199,8 @@ def train(
         run.rate.fill_(config.learning_rate(run.step, run.done))
         chosen_set = int(torch.multinomial(share, 1, generator=generator))
         length = config.window_length(run.done)
+        if all(key[1] != length for key in steppers):
+            steppers.clear()  # and with it the memory of graphs for another length
         data = sets[chosen_set]
         size = config.windows(data.num_bodies)
         chosen = torch.randint(len(data.starts), (size,), generator=generator)
@@ -321,7 +323,7 @@ class _Stepper:
             self.step(None)
             return self.loss
         if self.held is None:
-            self.held = fresh
+            self.held = fresh.with_face_pairs()
             self._record(measure_places(self.data, len(rows), seed=len(rows)))
         else:
             self.held.overwrite(fresh)

@@ -118,10 +118,9 @@ def random_start(
     fixed = np.zeros(3)
     raise_by = np.zeros(3)
     if fixed_half is not None:
-        if rng.uniform() < _ON_TOP:
-            middle = poses[0][2].mean(0)
-            limit = fixed_half[:2] + _OVERHANG * length
-            fixed[:2] = middle[:2] + rng.uniform(-limit, limit)
+        on_top = rng.uniform() < _ON_TOP
+        if on_top:
+            fixed = _below(poses[0][2], fixed_half, rng, length=length)
             raise_by[2] = 2 * fixed_half[2]
         else:
             end = (all_corners @ heading).max() + rng.uniform(*_GAP) * length
@@ -131,6 +130,14 @@ def random_start(
     qpos = [np.r_[s + raise_by, r.as_quat(scalar_first=True)] for r, s, _ in poses]
     surfaces = _planes(all_corners, heading, ranges, rng, length=length, planes=planes)
     return Start(np.concatenate([*qpos, velocities.ravel()]), surfaces, fixed)
+
+
+def _below(
+    corners: np.ndarray, fixed_half: np.ndarray, rng: np.random.Generator, *, length: float
+) -> np.ndarray:
+    """Position (3,), m, of a fixed box that a body of some corners may come down on, or beside."""
+    limit = fixed_half[:2] + _OVERHANG * length
+    return np.array([*(corners.mean(0)[:2] + rng.uniform(-limit, limit)), 0.0])
 
 
 def face_down(body: ConvexBody, rng: np.random.Generator) -> Rotation:

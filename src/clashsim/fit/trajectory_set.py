@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ class Window:
             velocity of the centre of mass in world axes.
         gravity: Acceleration of each body (O, 3), m/s^2.
         pairs: Indices (P, 2) of bodies that may collide; None if each body is alone in its scene.
-        face_pairs: (N, 2), all pairs of their faces; None without pairs.
+        face_pairs: (N, 2), all pairs of their faces, for searches of constant shapes.
     """
 
     bodies: RigidBodies
@@ -44,7 +44,7 @@ class Window:
     motion: Tensor
     gravity: Tensor
     pairs: Tensor | None
-    face_pairs: Tensor | None
+    face_pairs: Tensor | None = None
 
     def state(self, frame: int) -> RigidBodyState:
         """The state of the bodies at a frame."""
@@ -60,6 +60,12 @@ class Window:
         """The search for contacts, of constant shapes where `places` is given."""
         face_pairs = None if places is None else self.face_pairs
         return ContactSearch(self.surfaces, self.pairs, face_pairs, places)
+
+    def with_face_pairs(self) -> Window:
+        """The same with all pairs of faces; they depend on the shapes of the arrays alone."""
+        if self.pairs is None:
+            return self
+        return replace(self, face_pairs=all_face_pairs(self.bodies, self.pairs))
 
     def overwrite(self, new: Window) -> None:
         """Copy another window of the same shapes into the tensors of this one."""
@@ -141,15 +147,12 @@ class TrajectorySet:
         frames = rows[:, 1, None] + torch.arange(length + 1, device=device)
         motion = self.motion[trajectory[:, None], frames].permute(1, 0, 2, 3)
         scenes = {name: tensor[trajectory] for name, tensor in self.scenes.items()}
-        bodies = _bodies(scenes, b, k)
-        pairs = all_pairs(b, k, device)
         return Window(
-            bodies,
+            _bodies(scenes, b, k),
             _surfaces(scenes),
             motion.reshape(length + 1, -1, _MOTION_SIZE),
             scenes["gravity"].repeat_interleave(k, 0),
-            pairs,
-            None if pairs is None else all_face_pairs(bodies, pairs),
+            all_pairs(b, k, device),
         )
 
 

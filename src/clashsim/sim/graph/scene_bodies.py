@@ -79,7 +79,7 @@ def free_bodies(model: mujoco.MjModel) -> list[ConvexBody]:
         joints = [int(model.jnt_type[j]) for j in np.flatnonzero(model.jnt_bodyid == i)]
         if joints != [int(mujoco.mjtJoint.mjJNT_FREE)]:
             raise _refusal(f"body {name!r} moves by other joints than one free joint")
-        geoms = [g for g in np.flatnonzero(model.geom_bodyid == i) if _collides(model, g)]
+        geoms = [g for g in np.flatnonzero(model.geom_bodyid == i) if _collides(model, int(g))]
         parts = tuple(geom_mesh(model, int(g)) for g in geoms)
         if not parts:
             raise _refusal(f"body {name!r} has no geom that collides")
