@@ -269,7 +269,7 @@ def test_training_lowers_the_loss_and_continues_from_its_checkpoint(tmp_path):
     window = data.window(data.starts[:100], 1)
     before = _misfit_of(net, window, None)
     config = GraphTrainingConfig(
-        steps=20, batch=40, lengths=(1,), rate=1e-2, average=0.5, warmup=10
+        steps=20, batch=24, lengths=(1,), rate=1e-2, average=0.5, warmup=10
     )
     path = tmp_path / "checkpoint.safetensors"
     lines: list[str] = []
