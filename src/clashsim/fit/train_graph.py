@@ -32,7 +32,7 @@ from clashsim.nets.mesh_graph import GraphNet
 from clashsim.nets.network_file import SHIPPED, net_bytes, read_net, shipped_net
 from clashsim.nets.trained_domain import CONTACT_NAMES, CUBES, MESHES
 
-HELD_OUT = 20  # one in this many trajectories is held out, the first of each set
+HELD_OUT = 20  # one in about this many trajectories is held out, the first of each set
 FRAMES = 40  # of rollouts on held-out trajectories
 _NET = "net.safetensors"
 _CHECKPOINT = "checkpoint.safetensors"
@@ -218,8 +218,12 @@ def _arrays(folder: Path, name: str, *, held_out: bool = False) -> Arrays:
         raise RunError(f"there is no {path.name!r}: run the command sample first")
     table = dict(np.load(path))
     limit = max(len(table["mass"]) // HELD_OUT, 1)
-    part = slice(None, limit) if held_out else slice(limit, None)
-    return {key: values[part] for key, values in table.items()}
+    # Trajectories of the same bodies have the same random unit of length, and stay together.
+    is_held_out = np.isin(table["length"], table["length"][:limit])
+    if is_held_out.all():
+        raise RunError(f"{path.name!r} has too few trajectories to hold some out: sample more")
+    rows = is_held_out if held_out else ~is_held_out
+    return {key: values[rows] for key, values in table.items()}
 
 
 def _trajectories(arrays: Arrays, device: str, longest: int) -> TrajectorySet:
