@@ -53,7 +53,7 @@ NOT_RUN = {
     r"clashsim sample .*--engine auto": "a million strikes; test_mjx_striker.py samples a few",
     r"ray start .*": "starts a cluster on the reader's machines",
     r"clashsim bench .*": "takes minutes to hours; other tests run benchmarks with --quick",
-    r"python tools/train_graph\.py .*": "takes minutes on a GPU; test_graph.py runs its parts",
+    r"python -m clashsim\.fit\.train_graph .*": "takes minutes on a GPU; test_graph_meshes.py",
 }
 # Sketches that need the reader's own recordings: their imports are run here, and the calls by the
 # tests named.

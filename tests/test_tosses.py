@@ -20,7 +20,8 @@ from clashsim.core.floor_scenes import box_contact_params, box_inertia_params, b
 from clashsim.core.trials import Trial
 from clashsim.data.public_sets import cube_tosses
 from clashsim.data.segmentation.free_flight import cut_windows, estimate_gravity, fit_flight
-from clashsim.fit.data_scaling import ScalingRanges, scale_data, simulate
+from clashsim.fit.box_rollouts import simulate
+from clashsim.fit.data_scaling import ScalingRanges, scale_data
 from clashsim.fit.toss_cmaes import identify_tosses
 from clashsim.fit.toss_rollouts import Tosses, TossRollouts
 from clashsim.sim.mujoco.simulator import MujocoSim
@@ -94,9 +95,8 @@ def test_scaled_data_goes_on_from_finished_shards(tmp_path):
     first = scale_data(ranges, 300, 0, checkpoint_dir=tmp_path / "parts")
     (tmp_path / "parts" / "shard-00001.safetensors").unlink()
     again = scale_data(ranges, 300, 0, checkpoint_dir=tmp_path / "parts")
-    assert first["states"].shape[1:] == (7, 13) and all(
-        np.array_equal(first[k], again[k]) for k in first
-    )
+    assert first["motion"].shape[1:] == (7, 1, 13)
+    assert all(np.array_equal(first[k], again[k]) for k in first)
     with pytest.raises(ClashError, match="another"):
         scale_data(ranges, 301, 0, checkpoint_dir=tmp_path / "parts")
 

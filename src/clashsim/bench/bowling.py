@@ -35,8 +35,9 @@ from clashsim.bench.rows import Row, optional
 from clashsim.bench.timing import wait_for
 from clashsim.core.errors import DataError
 from clashsim.core.extras import importable
-from clashsim.fit.graph_train import ContactSearch, rollout_states
+from clashsim.fit.graph_train import rollout_states
 from clashsim.fit.trajectory_set import all_pairs
+from clashsim.nets.face_search import ContactSearch
 from clashsim.nets.rigid_bodies import RigidBodyState
 from clashsim.report.figure_files import write_figure
 from clashsim.sim.graph.simulator import GraphSim
@@ -243,7 +244,7 @@ def _device_seconds(sim: GraphSim, start: np.ndarray, steps: int, device: str) -
     net = sim.net.to(device)
     bodies = bodies.to(device)
     gravity = sim.gravity.to(device).expand(len(bodies), 3)
-    search = ContactSearch(pairs=all_pairs(len(start), len(sim.boxes), device))
+    search = ContactSearch(sim.surfaces.to(device), all_pairs(len(start), len(sim.shapes), device))
     seconds = 0.0
     for count in (1, steps):  # the first rollout warms up
         begin = time.perf_counter()

@@ -7,7 +7,9 @@ import numpy as np
 from clashsim.core.box import Box
 from clashsim.core.floor_scenes import box_contact_params
 from clashsim.core.params import to_unit
-from clashsim.fit.data_scaling import simulate
+from clashsim.fit.box_rollouts import simulate
+from clashsim.nets.trained_domain import CONTACT_NAMES
+from clashsim.sim.graph.surroundings import shipped_contact
 
 # Contact and cube are rounded values of what the method mujoco-shape of the bench real-tosses
 # identifies on 16 tosses. The density is even, so that the centre of mass is in the middle.
@@ -25,8 +27,8 @@ _ROW_SPACING = 0.87  # of a bowling array, over the spacing in a row: about the 
 
 def unit_contact() -> np.ndarray:
     """Contact parameters on the network's unit scale, (5,)."""
-    params = box_contact_params()
-    return to_unit(params, np.array([CONTACT[param.name] for param in params]))
+    values = np.array([CONTACT[name] for name in CONTACT_NAMES])
+    return shipped_contact(CUBE, values, dt=1 / RATE)
 
 
 def cubes_at_rest(positions: np.ndarray, yaws: np.ndarray | None = None) -> np.ndarray:
@@ -68,10 +70,16 @@ def rollout_in_mujoco(start: np.ndarray, frames: int) -> np.ndarray:
         "inertia": np.tile(CUBE.inertia, (n, k, 1)),
         "centre": np.zeros((n, k, 3)),
         "rounding": np.full((n, k), ROUNDING),
-        "contact": np.tile(unit_contact(), (n, 1)),
+        "contact": np.tile(_teacher_contact(), (n, 1)),
         "gravity": np.full(n, _GRAVITY),
     }
     return simulate(scenes, start, frames, dt=1 / RATE)
+
+
+def _teacher_contact() -> np.ndarray:
+    """Contact parameters (5,) on the scale of `box_contact_params`, as MuJoCo's rollouts take."""
+    params = box_contact_params()
+    return to_unit(params, np.array([CONTACT[param.name] for param in params]))
 
 
 def bowling_array(rows: int, spacing: float) -> np.ndarray:

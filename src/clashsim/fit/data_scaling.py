@@ -1,88 +1,87 @@
-"""Data scaling (few-shot paper, Sec. III-B): from a few boxes to thousands of MuJoCo trajectories.
+"""Data scaling (few-shot paper, Sec. III-B): thousands of MuJoCo trajectories of random bodies.
 
-The trajectories vary number, shape, mass, contact and start of the boxes.
+The trajectories vary number, shape, size, mass, contact, surroundings and start of the bodies. All
+are simulated at one rate: what a body of another size does in steps of another duration is the same
+motion in other units (decision 0039).
 """
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mujoco
 import numpy as np
-from mujoco import batch
 from scipy.spatial.transform import Rotation
 
-from clashsim.core.box import SUBSTEPS, Box
+from clashsim.core.convex_mesh import ConvexBody, ConvexMesh
 from clashsim.core.errors import DataError
 from clashsim.core.executor import Executor, local
-from clashsim.core.floor_scenes import box_contact_params, boxes_mjcf
-from clashsim.core.params import Param, from_unit
 from clashsim.core.progress import Progress, quiet
+from clashsim.fit.random_bodies import Kind, choose_kinds, random_parts
+from clashsim.fit.random_starts import Start, StartRanges, random_start
 from clashsim.fit.shards import Arrays, Shard, ShardedJob, run_shards
+from clashsim.fit.teacher_scene import SceneValues, simulate_scene
+from clashsim.nets.rigid_bodies import SKIN, flat_mesh
+from clashsim.nets.trained_domain import MESHES, Range
 
-SHARD = 250  # trajectories
-# Contact parameters: name, field of MjModel, column of the field, sign of the value in the field.
-_CONTACT_FIELDS = (
-    ("friction", "geom_friction", 0, 1),
-    ("stiffness", "geom_solref", 0, -1),
-    ("damping", "geom_solref", 1, -1),
-    ("d0", "geom_solimp", 0, 1),
-    ("width", "geom_solimp", 2, 1),
-)
-_NUM_CONTACT = len(_CONTACT_FIELDS)
-_MAX_STATE = 100.0  # trajectories with a larger entry of a state have diverged
-_BOUNDING_RADIUS = 0.2  # m, larger than that of any box
-_AXIS_INERTIA_RANGE = (0.93, 1.07)  # factors of the moments of inertia about single axes
-# Of tossed boxes.
-_VERTICAL_SPEED_RANGE = (-1.6, 0.3)  # m/s
-# Of boxes on the floor.
-_ALIGNED_STD = 0.05  # rad, yaw differences of boxes that are nearly aligned
-_ROTATED = 0.3  # |sin(2 yaw difference)| from which a box needs the larger clearance
-_CLEARANCES = (1.45, 1.2)  # half widths, of rotated and of aligned boxes
-_GAP_RANGE = (0.003, 0.05)  # m, between neighbouring boxes
-_MAX_SIDEWAYS = 0.7  # half widths by which boxes are displaced across the row
-_MIN_PUSH_SPEED = 0.2  # m/s, of the first box
-_PUSH_ANGULAR_SPEED = 0.3  # of `angular_speed`, standard deviation of the first box's yaw rate
+RATE = 148.0  # frames per second of all trajectories
+SHARD = 256  # trajectories
+_PER_SCENE = 8  # trajectories of the same bodies; divides SHARD
+_MAX_SPEED = 100.0  # m/s or rad/s: faster trajectories have diverged
+_DEEPEST = 1.8 * SKIN  # unit lengths: deeper contacts are not found any more
+_FARTHEST_STEP = 0.3  # unit lengths that a body may move in a step at the start
+_AXIS_INERTIA = (0.93, 1.07)  # factors of the moments of inertia about single axes
+_WEIGHTLESS = 0.1  # share of the trajectories with any gravity below the usual one
+_TILTED = 0.25  # share of the trajectories on a tilted floor
+_FIXED_HALF = (0.7, 2.5)  # unit lengths, half sizes of fixed boxes
 
 
 @dataclass(frozen=True)
 class ScalingRanges:
     """Ranges of the properties that vary from trajectory to trajectory, and fixed settings.
 
+    Lengths are in the unit of length, the size of the smallest body.
+
     Attributes:
-        half: Half width of a box, m.
-        flatness: Share by which each side may differ from the half width.
-        mass: kg.
-        inertia: Moments of inertia relative to those of a hollow box.
-        centre: Largest offset of the mass centre, m.
-        rounding: Radius of the edges, m.
+        kinds: Kinds of bodies, each equally likely.
+        bodies: Number of bodies in each trajectory.
+        length: m, unit of length, log-uniform.
+        size_ratio: Largest size of the other bodies.
+        aspect: Largest ratio of the sides of a body.
+        roundness: Smallest inner radius of a mesh, over the body's size.
+        corners: Largest number of corners of a body.
+        mass_ratio: Largest ratio of the mass of a body to that of the first, for equal density.
+        inertia: Moments of inertia relative to those of an even density.
+        centre: Largest offset of the centre of mass.
+        rounding: Radius of the edges.
         gravity: m/s^2.
-        speed: Largest speed at the start, m/s.
-        angular_speed: Root mean square angular speed at the start, rad/s.
-        drop: Largest height above the floor at the start, m.
-        boxes: Number of boxes in each trajectory.
+        tilt: degrees, largest angle of gravity to the vertical.
+        start: How bodies start.
+        planes: Number of planes: a floor, and walls.
+        fixed_box: Whether there is a fixed box.
         frames: Number of frames of a trajectory.
-        rate: Frames per second.
-        contact: Centre and half width (5,) of the contact parameters on their unit scale, or None
-            for the whole scale.
+        contact: Ranges of the contact parameters without units, as in `TrainedDomain`.
     """
 
-    half: tuple[float, float] = (0.046, 0.054)
-    flatness: float = 0.0
-    mass: tuple[float, float] = (0.2, 0.6)
-    inertia: tuple[float, float] = (0.85, 1.6)
-    centre: float = 0.008
-    rounding: tuple[float, float] = (0.0, 0.006)
-    gravity: tuple[float, float] = (9.5, 9.9)
-    speed: float = 1.8
-    angular_speed: float = 6.0
-    drop: float = 0.03
-    boxes: int = 1
-    frames: int = 80
-    rate: float = 148.0
-    contact: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    kinds: tuple[Kind, ...] = ("box", "hull")
+    bodies: int = 1
+    length: Range = (0.02, 0.49)
+    size_ratio: float = 2.4
+    aspect: float = MESHES.aspect
+    roundness: float = MESHES.roundness
+    corners: int = 16
+    mass_ratio: float = 3.0
+    inertia: Range = (0.8, 1.6)
+    centre: float = 0.15
+    rounding: Range = (0.0, 0.12)
+    gravity: Range = (9.1, 10.8)
+    tilt: float = MESHES.tilt
+    start: StartRanges = StartRanges()
+    planes: int = 1
+    fixed_box: bool = False
+    frames: int = 60
+    contact: tuple[Range, ...] = MESHES.contact
 
 
 def scale_data(
@@ -91,13 +90,13 @@ def scale_data(
     seed: int,
     *,
     checkpoint_dir: Path | str | None = None,
-    threads: int = 0,
     executor: Executor = local,
     progress: Progress = quiet,
 ) -> Arrays:
-    """Simulate trajectories of boxes with random properties and initial states.
+    """Simulate trajectories of random bodies with random initial states.
 
-    The same seed gives bit-identical results, also after an interruption.
+    The same seed gives the same trajectories, also after an interruption. Trajectories of the same
+    bodies are next to each other, so that the first and the last of them share no shape.
 
     Args:
         ranges: Ranges of the random properties.
@@ -105,45 +104,35 @@ def scale_data(
         seed: Seed of the random properties.
         checkpoint_dir: A folder, or a URL that fsspec supports. Each finished shard is written
             there, and a later call continues from the shards it finds.
-        threads: Threads of MuJoCo, 0 for all cores.
-        executor: Where shards are run.
+        executor: Where shards are run; each uses one thread.
         progress: Shows the progress.
 
     Returns:
-        By name: states (n, frames + 1, 13 boxes), as qpos then qvel; half, inertia, centre
-        (n, boxes, 3); mass, rounding (n, boxes); contact (n, 5) on the unit scale; gravity (n,).
-        SI units. Trajectories that diverge are left out.
+        By name, SI units, k bodies with places for V corners, F faces and E edges: motion (n,
+        frames + 1, k, 13), positions, quaternions, velocities and angular velocities of the
+        principal axes at the centres of mass, world axes; corner, inner (n, k, V, 3), real (n, k,
+        V), face (n, k, F, 3), normal (n, k, F, 3), edge (n, k, 2, E), mass, rounding (n, k),
+        inertia (n, k, 3), contact (n, 5) on the scale of `MESHES`, gravity (n, 3), planes (n, W,
+        4), fixed (n, 8, 3), corners of the fixed box moved inwards, (n, 0, 3) without one; length
+        (n,). Trajectories that diverge, or in which bodies sink too deep, are left out.
     """
     if n < 1:
         raise DataError(f"the number of trajectories must be at least 1, got {n}")
     identity = {
-        "ranges": _identity(ranges),
+        "ranges": repr(ranges),
         "n": n,
         "seed": seed,
         "shard": SHARD,
         "mujoco": mujoco.__version__,
     }
     shards = run_shards(
-        _Scaler(ranges, seed, threads),
+        _Scaler(ranges, seed),
         ShardedJob(n, SHARD, identity, "scaling"),
         checkpoint_dir=checkpoint_dir,
         executor=executor,
         progress=progress,
     )
-    whole = {}
-    for name in shards[0]:
-        whole[name] = np.concatenate([shard[name] for shard in shards])
-    return whole
-
-
-def _identity(ranges: ScalingRanges) -> str:
-    """The ranges as text for a job's identity.
-
-    It uses the names that classes and fields had when the first checkpoints were written, so that
-    these stay valid.
-    """
-    text = repr(ranges).replace("ScalingRanges(", "Ranges(", 1)
-    return text.replace("angular_speed=", "spin=", 1)
+    return {name: np.concatenate([shard[name] for shard in shards]) for name in shards[0]}
 
 
 @dataclass(frozen=True)
@@ -152,164 +141,198 @@ class _Scaler:
 
     ranges: ScalingRanges
     seed: int
-    threads: int
 
     def __call__(self, shard: Shard) -> Arrays:
         number, n = shard
         rng = np.random.default_rng([self.seed, number])
-        boxes = _sample_boxes(self.ranges, n, rng)
-        if self.ranges.boxes == 1:
-            start = _tossed(self.ranges, boxes, rng)
-        else:
-            start = _pushed(self.ranges, boxes, rng)
-        frame_time = 1 / self.ranges.rate
-        states = simulate(boxes, start, self.ranges.frames, dt=frame_time, threads=self.threads)
-        finite = np.isfinite(states).all((1, 2))
-        kept = finite & (np.abs(states).max((1, 2)) < _MAX_STATE)
-        arrays = boxes | {"states": states}
-        return {
-            name: np.ascontiguousarray(array[kept].astype(np.float32))
-            for name, array in arrays.items()
-        }
+        scenes = []
+        for first in range(0, n, _PER_SCENE):
+            scenes.append(_sample_scene(self.ranges, min(_PER_SCENE, n - first), rng))
+        arrays = {name: np.concatenate([scene[name] for scene in scenes]) for name in scenes[0]}
+        kept = _is_sound(arrays)
+        return {name: np.ascontiguousarray(array[kept]) for name, array in arrays.items()}
 
 
-def _sample_boxes(ranges: ScalingRanges, n: int, rng: np.random.Generator) -> Arrays:
-    """Random properties of the boxes of n trajectories, as `scale_data` returns them."""
-    k = ranges.boxes
-    low = -np.ones(_NUM_CONTACT)
-    high = np.ones(_NUM_CONTACT)
-    if ranges.contact is not None:
-        centre, width = np.array(ranges.contact)
-        low = centre - width
-        high = centre + width
-    half = rng.uniform(*ranges.half, (n, k, 1))
-    if ranges.flatness:
-        half = half * rng.uniform(1 - ranges.flatness, 1 + ranges.flatness, (n, k, 3))
-    else:
-        half = np.repeat(half, 3, 2)
-    mass = rng.uniform(*ranges.mass, (n, k))
-    hollow = []
-    for sides, kilograms in zip(half.reshape(-1, 3), mass.reshape(-1), strict=True):
-        hollow.append(Box.even(sides.tolist(), float(kilograms)).inertia)
-    inertia = np.array(hollow, float).reshape(n, k, 3)
-    inertia = inertia * rng.uniform(*ranges.inertia, (n, k, 1))
+def _sample_scene(ranges: ScalingRanges, n: int, rng: np.random.Generator) -> Arrays:
+    """n trajectories of the same bodies, as `scale_data` returns them."""
+    low, high = ranges.length
+    length = float(low * (high / low) ** rng.uniform())
+    bodies = _sample_bodies(ranges, length, rng)
+    fixed_half = rng.uniform(*_FIXED_HALF, 3) * length if ranges.fixed_box else None
+    rounding = rng.uniform(*ranges.rounding, (n, len(bodies))) * length
+    starts: list[Start] = []
+    usual = 1 / RATE * np.sqrt(9.81 / length)
+    slow_enough = replace(ranges.start, speed=min(ranges.start.speed, _FARTHEST_STEP / usual))
+    for i in range(n):
+        starts.append(
+            random_start(
+                bodies,
+                rounding[i],
+                slow_enough,
+                rng,
+                length=length,
+                planes=ranges.planes,
+                fixed_half=fixed_half,
+            )
+        )
+    unit_contact = rng.uniform(-1, 1, (n, len(ranges.contact)))
+    domain = replace(MESHES, contact=ranges.contact)
+    contact = domain.contact_from_unit(unit_contact, dt=1 / RATE, length=length)
+    values = SceneValues(
+        mass=_sample_masses(ranges, bodies, n, rng),
+        inertia=np.zeros(0),
+        centre=np.array([body.centre for body in bodies])
+        + rng.uniform(-ranges.centre, ranges.centre, (n, len(bodies), 3)) * length,
+        rounding=rounding,
+        contact=contact,
+        gravity=_sample_gravity(ranges, n, rng),
+        planes=np.array([start.planes for start in starts]),
+        fixed=np.array([start.fixed for start in starts]),
+    )
+    shape = (n, len(bodies), 1)
+    factors = rng.uniform(*ranges.inertia, shape) * rng.uniform(*_AXIS_INERTIA, (*shape[:2], 3))
+    even = np.array([body.inertia / body.mass for body in bodies])
+    values = replace(values, inertia=even * values.mass[..., None] * factors)
+    states = simulate_scene(
+        bodies,
+        values,
+        np.array([start.state for start in starts]),
+        fixed_half=fixed_half,
+        frames=ranges.frames,
+        dt=1 / RATE,
+        threads=1,
+    )
+    fixed = np.zeros((n, 0, 3))
+    if fixed_half is not None:
+        fixed = ConvexMesh.box(fixed_half - SKIN * length).corners + values.fixed[:, None]
+    own_contact = MESHES.contact_to_unit(contact, dt=1 / RATE, length=length)
     return {
-        "half": half,
-        "mass": mass,
-        "inertia": inertia * rng.uniform(*_AXIS_INERTIA_RANGE, (n, k, 3)),
-        "centre": rng.uniform(-ranges.centre, ranges.centre, (n, k, 3)),
-        "rounding": rng.uniform(*ranges.rounding, (n, k)),
-        "contact": np.clip(rng.uniform(low, high, (n, _NUM_CONTACT)), -1, 1),
-        "gravity": rng.uniform(*ranges.gravity, n),
+        "motion": _principal_motion(bodies, values.centre, states).astype(np.float32),
+        **_meshes(ranges, bodies, values.centre, length=length),
+        "mass": values.mass.astype(np.float32),
+        "inertia": values.inertia.astype(np.float32),
+        "rounding": rounding.astype(np.float32),
+        "contact": own_contact.astype(np.float32),
+        "gravity": values.gravity.astype(np.float32),
+        "planes": values.planes.astype(np.float32),
+        "fixed": fixed.astype(np.float32),
+        "length": np.full(n, length, np.float32),
     }
 
 
-def simulate(
-    boxes: Arrays, start: np.ndarray, frames: int, *, dt: float, threads: int = 0
+def _sample_bodies(
+    ranges: ScalingRanges, length: float, rng: np.random.Generator
+) -> list[ConvexBody]:
+    """Random bodies of even density, the smallest of them of size `length`."""
+    sizes = rng.uniform(1, ranges.size_ratio, ranges.bodies)
+    sizes[rng.integers(ranges.bodies)] = 1.0
+    bodies = []
+    for kind, size in zip(choose_kinds(ranges.kinds, ranges.bodies, rng), sizes, strict=True):
+        parts = random_parts(
+            kind,
+            rng,
+            aspect=ranges.aspect,
+            roundness=ranges.roundness,
+            corners=ranges.corners,
+        )
+        scale = float(size * length)
+        scaled = [ConvexMesh(scale * part.corners, part.faces) for part in parts]
+        bodies.append(ConvexBody.even(scaled, float(size**3)))
+    return bodies
+
+
+def _sample_masses(
+    ranges: ScalingRanges, bodies: list[ConvexBody], n: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Simulate trajectories in MuJoCo, each with its own boxes and contact.
-
-    Args:
-        boxes: Properties of the boxes of n trajectories, as `scale_data` returns them.
-        start: Initial states (n, 13 boxes), qpos then qvel.
-        frames: Number of frames.
-        dt: Time between frames, s.
-        threads: Threads of MuJoCo, 0 for all cores.
-
-    Returns:
-        States (n, frames + 1, 13 boxes).
-    """
-    n, k = boxes["mass"].shape
-    # A placeholder: every property is set for each trajectory below.
-    some_box = Box((0.05, 0.05, 0.05), 0.37, (8e-4, 8.1e-4, 8.2e-4), (1e-6, 1e-6, 1e-6))
-    contact = {param.name: param.nominal for param in box_contact_params()}
-    xml = boxes_mjcf([some_box] * k, contact, timestep=dt / SUBSTEPS)
-    model = mujoco.MjModel.from_xml_string(xml)
-    geoms = [model.geom(f"box{i}").id for i in range(k)]
-    model.geom_rbound[geoms] = _BOUNDING_RADIUS  # as sizes vary
-    simulations = batch.Batch(model, n, nthread=threads)
-    bodies = np.arange(1, k + 1)
-    simulations.expand("geom_size")[:, geoms] = boxes["half"]
-    simulations.expand("geom_margin")[:, geoms] = boxes["rounding"]
-    simulations.expand("body_mass")[:, bodies] = boxes["mass"]
-    simulations.expand("body_inertia")[:, bodies] = boxes["inertia"]
-    simulations.expand("body_ipos")[:, bodies] = boxes["centre"]
-    simulations.expand("opt.gravity")[:, 2] = -boxes["gravity"]
-    values = contact_values(boxes["contact"])
-    for name, field, column, sign in _CONTACT_FIELDS:
-        simulations.expand(field)[:, :, column] = sign * values[name][:, None]
-    simulations.set_const()
-    simulations.reset(stage=0)
-    simulations.bind("qpos")[:] = start[:, : 7 * k]
-    simulations.bind("qvel")[:] = start[:, 7 * k :]
-    no_control = np.zeros((n, frames * SUBSTEPS, 0))
-    record = simulations.rollout(
-        frames * SUBSTEPS,
-        no_control,
-        int(mujoco.mjtState.mjSTATE_CTRL),
-        record=("qpos", "qvel"),
-    )
-    states = np.concatenate([record["qpos"], record["qvel"]], 2)
-    at_frames = states[:, SUBSTEPS - 1 :: SUBSTEPS]
-    return np.concatenate([start[:, None], at_frames], 1)
+    """Masses (n, k), kg; the unit of mass has no effect on motion."""
+    even = np.array([body.mass for body in bodies])
+    exponent = rng.uniform(-0.5, 0.5, (n, len(bodies)))
+    return even * ranges.mass_ratio**exponent
 
 
-def contact_values(unit: np.ndarray) -> dict[str, np.ndarray]:
-    """Natural values (n,) of contact parameters (n, 5) on the unit scale, by name."""
-    params: tuple[Param, ...] = box_contact_params()
-    natural = from_unit(params, unit)
-    return {param.name: natural[:, i] for i, param in enumerate(params)}
+def _sample_gravity(ranges: ScalingRanges, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Gravity (n, 3), m/s^2."""
+    low, high = ranges.gravity
+    strength = rng.uniform(low, high, n)
+    directions = np.tile([0.0, 0.0, -1.0], (n, 1))
+    if ranges.tilt > 0:
+        weightless = rng.uniform(size=n) < _WEIGHTLESS
+        strength = np.where(weightless, rng.uniform(0, low, n), strength)
+        angle = np.radians(ranges.tilt) * rng.uniform(size=n) * (rng.uniform(size=n) < _TILTED)
+        yaw = rng.uniform(0, 2 * np.pi, n)
+        axis = np.stack([np.cos(yaw), np.sin(yaw), np.zeros(n)], 1)
+        directions = Rotation.from_rotvec(angle[:, None] * axis).apply(directions)
+    return strength[:, None] * directions
 
 
-def _tossed(ranges: ScalingRanges, boxes: Arrays, rng: np.random.Generator) -> np.ndarray:
-    """Initial states (n, 13) of single boxes just above the floor, moving sideways and down."""
-    n = len(boxes["gravity"])
-    rotations = Rotation.random(n, rng=rng)
-    signs = np.array(list(itertools.product((-1, 1), repeat=3)))
-    corners = signs * boxes["half"][:, 0][:, None]
-    heights = np.einsum("nj,ncj->nc", rotations.as_matrix()[:, 2], corners)
-    lowest = heights.min(1) - boxes["rounding"][:, 0]
-    angle = rng.uniform(0, 2 * np.pi, n)
-    speed = ranges.speed * np.sqrt(rng.uniform(0, 1, n))
-    out = np.zeros((n, 13))
-    out[:, 2] = rng.uniform(0, ranges.drop, n) - lowest
-    out[:, 3:7] = rotations.as_quat(scalar_first=True)
-    out[:, 7] = speed * np.cos(angle)
-    out[:, 8] = speed * np.sin(angle)
-    out[:, 9] = rng.uniform(*_VERTICAL_SPEED_RANGE, n)
-    out[:, 10:] = rng.normal(size=(n, 3)) * ranges.angular_speed / np.sqrt(3)
+def _principal_motion(
+    bodies: list[ConvexBody], centre: np.ndarray, states: np.ndarray
+) -> np.ndarray:
+    """Motion (n, T, k, 13) of principal axes from states (n, T, 13 k) of the bodies' origins."""
+    n, frames, _ = states.shape
+    k = len(bodies)
+    qpos = states[..., : 7 * k].reshape(n, frames, k, 7)
+    qvel = states[..., 7 * k :].reshape(n, frames, k, 6)
+    finite = np.nan_to_num(qpos[..., 3:])
+    finite[..., 0] += np.linalg.norm(finite, axis=-1) == 0  # of diverged trajectories
+    rotation = Rotation.from_quat(finite.reshape(-1, 4), scalar_first=True)
+    axes = Rotation.from_matrix(np.array([body.axes for body in bodies]))
+    all_axes = Rotation.from_quat(np.tile(axes.as_quat(), (n * frames, 1)))
+    quaternion = (rotation * all_axes).as_quat(scalar_first=True)
+    own_centre = np.broadcast_to(centre[:, None], (n, frames, k, 3)).reshape(-1, 3)
+    arm = rotation.apply(own_centre)
+    angular = rotation.apply(np.nan_to_num(qvel[..., 3:].reshape(-1, 3)))
+    position = qpos[..., :3].reshape(-1, 3) + arm
+    velocity = qvel[..., :3].reshape(-1, 3) + np.cross(angular, arm)
+    columns = [position, quaternion, velocity, angular]
+    return np.concatenate(columns, 1).reshape(n, frames, k, 13)
+
+
+def _meshes(
+    ranges: ScalingRanges, bodies: list[ConvexBody], centre: np.ndarray, *, length: float
+) -> Arrays:
+    """Meshes of n trajectories in principal axes, with places for the largest body."""
+    n, k = centre.shape[:2]
+    corners = ranges.corners + 1  # the last one is never used, and takes edges that are not used
+    # By Euler's formula c corners have at most 2 c - 4 triangles and 3 c - 6 edges.
+    faces = 2 * ranges.corners - 4
+    edges = 2 * (3 * ranges.corners - 6)
+    out: Arrays = {
+        "corner": np.zeros((n, k, corners, 3), np.float32),
+        "inner": np.zeros((n, k, corners, 3), np.float32),
+        "real": np.zeros((n, k, corners), np.float32),
+        "face": np.full((n, k, faces, 3), corners - 1, np.int16),
+        "normal": np.zeros((n, k, faces, 3), np.float32),
+        "edge": np.full((n, k, 2, edges), corners - 1, np.int16),
+    }
+    for i, body in enumerate(bodies):
+        mesh = flat_mesh(body, SKIN * length)
+        c, f, e = len(mesh.corner), len(mesh.face), mesh.edge.shape[1]
+        # From the centre of mass of each trajectory, in principal axes.
+        offset = (centre[:, i] - body.centre) @ body.axes
+        out["corner"][:, i, :c] = mesh.corner - offset[:, None]
+        out["inner"][:, i, :c] = mesh.inner - offset[:, None]
+        out["real"][:, i, :c] = 1
+        out["face"][:, i, :f] = mesh.face
+        out["normal"][:, i, :f] = mesh.normal
+        out["edge"][:, i, :, :e] = mesh.edge
     return out
 
 
-def _pushed(ranges: ScalingRanges, boxes: Arrays, rng: np.random.Generator) -> np.ndarray:
-    """Initial states (n, 13 k) of a row of boxes on the floor; the first slides into the others."""
-    n, k = boxes["mass"].shape
-    size = boxes["half"].max(2) + boxes["rounding"]
-    heading = rng.uniform(0, 2 * np.pi, n)
-    common_yaw = rng.uniform(0, 2 * np.pi, (n, 1))
-    aligned = rng.uniform(size=(n, 1)) < 0.5
-    nearly_aligned = rng.normal(size=(n, k)) * _ALIGNED_STD
-    any_yaw = rng.uniform(0, np.pi / 2, (n, k))
-    yaw = common_yaw + np.where(aligned, nearly_aligned, any_yaw)
-    is_rotated = np.abs(np.sin(2 * (yaw - yaw[:, :1]))) >= _ROTATED
-    clearance = size * np.where(is_rotated, *_CLEARANCES)
-    gap = rng.uniform(*_GAP_RANGE, (n, k))
-    distances = clearance[:, 1:] + clearance[:, :-1] + gap[:, 1:]
-    along = np.cumsum(np.concatenate([np.zeros((n, 1)), distances], 1), 1)
-    across = rng.uniform(-_MAX_SIDEWAYS, _MAX_SIDEWAYS, (n, k)) * size
-    forward = np.stack([np.cos(heading), np.sin(heading)], 1)
-    left = np.stack([-np.sin(heading), np.cos(heading)], 1)
-    position = along[..., None] * forward[:, None] + across[..., None] * left[:, None]
-    out = np.zeros((n, 13 * k))
-    for i in range(k):
-        qpos = out[:, 7 * i : 7 * i + 7]
-        qpos[:, :2] = position[:, i]
-        qpos[:, 2] = boxes["half"][:, i, 2] + boxes["rounding"][:, i]
-        qpos[:, 3] = np.cos(yaw[:, i] / 2)
-        qpos[:, 6] = np.sin(yaw[:, i] / 2)
-    velocity = 7 * k
-    out[:, velocity : velocity + 2] = rng.uniform(_MIN_PUSH_SPEED, ranges.speed, (n, 1)) * forward
-    yaw_rate = rng.normal(size=n) * _PUSH_ANGULAR_SPEED * ranges.angular_speed
-    has_yaw_rate = rng.uniform(size=n) < 0.5
-    out[:, velocity + 5] = yaw_rate * has_yaw_rate
-    return out
+def _is_sound(arrays: Arrays) -> np.ndarray:
+    """Whether trajectories (n,) are finite, not too fast, and do not sink too deep into planes."""
+    motion = arrays["motion"].astype(float)
+    finite = np.isfinite(motion).all((1, 2, 3))
+    motion = np.nan_to_num(motion)
+    slow = np.abs(motion[..., 7:]).max((1, 2, 3)) < _MAX_SPEED
+    n, frames, k, _ = motion.shape
+    quaternion = motion[..., 3:7].reshape(-1, 4)
+    matrix = Rotation.from_quat(quaternion, scalar_first=True).as_matrix()
+    matrix = matrix.reshape(n, frames, k, 3, 3)
+    normals, heights = arrays["planes"][..., :3], arrays["planes"][..., 3]
+    normal_in_body = np.einsum("ntkij,nwi->ntkwj", matrix, normals)
+    reach = np.einsum("ntkwj,nkvj->ntkwv", normal_in_body, arrays["corner"])
+    reach = np.where(arrays["real"][:, None, :, None] > 0, reach, np.inf).min(-1)
+    middle = np.einsum("ntki,nwi->ntkw", motion[..., :3], normals)
+    height = (middle + reach - heights[:, None, None]).min((1, 2, 3))
+    return finite & slow & (height > -_DEEPEST * arrays["length"])

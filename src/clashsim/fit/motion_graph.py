@@ -18,10 +18,11 @@ from clashsim.core.floor_scenes import box_contact_params
 from clashsim.core.mjcf_assets import parse_scene
 from clashsim.core.motion_params import candidate_params
 from clashsim.core.motion_scene import CONTACT, MotionScene
-from clashsim.core.params import to_unit
 from clashsim.fit.motion_fit import MotionFit
 from clashsim.fit.motion_run import GraphValues
 from clashsim.fit.recorded_scene import RecordedScene
+from clashsim.nets.trained_domain import CONTACT_NAMES
+from clashsim.sim.graph.surroundings import shipped_contact
 
 RATE = 148.0  # steps per second for which the network was trained
 _HALF_RANGE = (0.0445, 0.0555)  # m, half sides of the cubes that it was trained on
@@ -77,14 +78,14 @@ def graph_values(scene: MotionScene, fit: MotionFit) -> GraphValues:
     model = scene.model(theta)
     geom = model.geom(_cube(scene))
     body = int(geom.bodyid[0])
-    contact_params = box_contact_params()
-    contact = np.array([values[param.name] for param in contact_params])
+    contact = np.array([values[name] for name in CONTACT_NAMES])
     half, mass = float(geom.size[0]), float(model.body_mass[body])
     first, second, third = (float(moment) for moment in model.body_inertia[body])
     x, y, z = (float(coordinate) for coordinate in model.body_ipos[body])
+    box = Box((half, half, half), mass, (first, second, third), (x, y, z))
     return GraphValues(
-        box=Box((half, half, half), mass, (first, second, third), (x, y, z)),
-        contact=to_unit(contact_params, contact),
+        box=box,
+        contact=shipped_contact(box, contact, dt=1 / RATE),
         gravity=-float(model.opt.gravity[2]),
         floor=_floor_height(scene),
         dt=1 / RATE,

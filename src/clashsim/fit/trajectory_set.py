@@ -1,24 +1,20 @@
-"""Simulated trajectories of boxes as tensors, and windows cut out of them."""
+"""Simulated trajectories of bodies as tensors, and windows cut out of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.nets.rigid_bodies import (
-    BoxTensors,
-    RigidBodies,
-    RigidBodyState,
-    boxes_from_tensors,
-    cross,
-    rotate,
-)
+from clashsim.core.convex_mesh import BOX_TRIANGLES, ConvexMesh
+from clashsim.nets.face_search import ContactSearch, SearchPlaces, all_face_pairs
+from clashsim.nets.fixed_surfaces import FixedSurfaces
+from clashsim.nets.rigid_bodies import RigidBodies, RigidBodyState
 
-_MOVING = 0.02  # m/s or rad/s, above which a body moves
+_STILL = 0.003  # of the unit of length per step: slower bodies are at rest
 _STILL_SHARE = 0.1  # share of the windows that begin at rest that is kept, as they teach little
 # Columns of a body's motion; the orientation is a flattened matrix.
 _POSITION = slice(0, 3)
@@ -26,6 +22,7 @@ _ORIENTATION = slice(3, 12)
 _VELOCITY = slice(12, 15)
 _ANGULAR_VELOCITY = slice(15, 18)
 _MOTION_SIZE = 18
+_INTEGERS = ("face", "edge")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,16 +31,20 @@ class Window:
 
     Attributes:
         bodies: Properties of the bodies.
+        surfaces: What they touch but do not move.
         motion: Motion of the bodies (length + 1, O, 18): position, orientation, velocity, angular
-            velocity of the mass centre in world axes.
+            velocity of the centre of mass in world axes.
         gravity: Acceleration of each body (O, 3), m/s^2.
         pairs: Indices (P, 2) of bodies that may collide; None if each body is alone in its scene.
+        face_pairs: (N, 2), all pairs of their faces, for searches of constant shapes.
     """
 
     bodies: RigidBodies
+    surfaces: FixedSurfaces
     motion: Tensor
     gravity: Tensor
     pairs: Tensor | None
+    face_pairs: Tensor | None = None
 
     def state(self, frame: int) -> RigidBodyState:
         """The state of the bodies at a frame."""
@@ -55,6 +56,25 @@ class Window:
             motion[:, _ANGULAR_VELOCITY],
         )
 
+    def search(self, places: SearchPlaces | None) -> ContactSearch:
+        """The search for contacts, of constant shapes where `places` is given."""
+        face_pairs = None if places is None else self.face_pairs
+        return ContactSearch(self.surfaces, self.pairs, face_pairs, places)
+
+    def with_face_pairs(self) -> Window:
+        """The same with all pairs of faces; they depend on the shapes of the arrays alone."""
+        if self.pairs is None:
+            return self
+        return replace(self, face_pairs=all_face_pairs(self.bodies, self.pairs))
+
+    def overwrite(self, new: Window) -> None:
+        """Copy another window of the same shapes into the tensors of this one."""
+        for held, fresh in ((self.bodies, new.bodies), (self.surfaces, new.surfaces)):
+            for field in fields(held):
+                getattr(held, field.name).copy_(getattr(fresh, field.name))
+        self.motion.copy_(new.motion)
+        self.gravity.copy_(new.gravity)
+
     @property
     def length(self) -> int:
         """Time steps of the windows."""
@@ -63,18 +83,18 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class TrajectorySet:
-    """Trajectories of k boxes each, on a device.
+    """Trajectories of k bodies each, on a device.
 
     Attributes:
-        motion: Motion (n, T, k, 18) of mass centres in world axes: position, orientation as a
+        motion: Motion (n, T, k, 18) of centres of mass in world axes: position, orientation as a
             matrix, velocity, angular velocity.
-        boxes: Properties of the boxes, as `scale_data` returns them.
+        scenes: Properties of bodies and surroundings, as `scale_data` returns them.
         starts: Indices (w, 2) of trajectory and first frame of the windows for training.
         dt: Time between frames, s.
     """
 
     motion: Tensor
-    boxes: Mapping[str, Tensor]
+    scenes: Mapping[str, Tensor]
     starts: Tensor
     dt: float
 
@@ -83,39 +103,32 @@ class TrajectorySet:
         """Trajectories from arrays.
 
         Args:
-            arrays: States and boxes, as `scale_data` returns them.
+            arrays: Motion and scenes, as `scale_data` returns them.
             dt: Time between frames, s.
             device: Torch device.
             longest: Time steps of the longest window that will be cut out.
-
-        Returns:
-            The set.
         """
-        n, t, _ = arrays["states"].shape
-        k = arrays["mass"].shape[1]
-        states = torch.tensor(arrays["states"], dtype=torch.float64, device=device)
-        qpos = states[..., : 7 * k].reshape(n, t, k, 7)
-        qvel = states[..., 7 * k :].reshape(n, t, k, 6)
-        boxes = {}
+        scenes = {}
         for name, array in arrays.items():
-            if name != "states":
-                boxes[name] = torch.tensor(array, dtype=torch.float64, device=device)
-        orientation = _rotation_matrices(qpos[..., 3:])
-        arm = rotate(orientation, boxes["centre"][:, None].expand(n, t, k, 3))
-        angular_velocity = rotate(orientation, qvel[..., 3:])
-        columns = [
-            qpos[..., :3] + arm,
-            orientation.flatten(-2),
-            qvel[..., :3] + cross(angular_velocity, arm),
-            angular_velocity,
-        ]
-        motion = torch.cat(columns, -1)
-        fastest = motion[..., _VELOCITY.start :].abs().amax(-1)
-        moving = (fastest > _MOVING).any(2)  # (n, T)
+            if name != "motion":
+                dtype = torch.int64 if name in _INTEGERS else torch.float64
+                scenes[name] = torch.as_tensor(array).to(device, dtype)
+        raw = torch.as_tensor(arrays["motion"]).to(device, torch.float64)
+        orientation = _rotation_matrices(raw[..., 3:7])
+        motion = torch.cat([raw[..., :3], orientation.flatten(-2), raw[..., 7:]], -1)
+        still = _STILL * scenes["length"][:, None, None] / dt
+        speed = motion[..., _VELOCITY].norm(dim=-1)
+        swing = motion[..., _ANGULAR_VELOCITY].norm(dim=-1) * scenes["length"][:, None, None]
+        moving = ((speed > still) | (swing > still)).any(2)  # (n, T)
         chance = torch.rand(moving.shape, generator=torch.Generator().manual_seed(0))
         keep = moving | (chance.to(device) < _STILL_SHARE)
-        keep[:, max(t - longest, 1) :] = False
-        return TrajectorySet(motion, boxes, torch.nonzero(keep), dt)
+        keep[:, max(motion.shape[1] - longest, 1) :] = False
+        return TrajectorySet(motion, scenes, torch.nonzero(keep), dt)
+
+    @property
+    def num_bodies(self) -> int:
+        """Bodies of each trajectory."""
+        return self.motion.shape[2]
 
     def window(self, rows: Tensor, length: int) -> Window:
         """Cut out windows.
@@ -128,30 +141,17 @@ class TrajectorySet:
             The windows as one batch of b k bodies.
         """
         trajectory = rows[:, 0]
-        first = rows[:, 1]
         device = rows.device
         b = len(rows)
-        k = self.motion.shape[2]
-        frames = first[:, None] + torch.arange(length + 1, device=device)
+        k = self.num_bodies
+        frames = rows[:, 1, None] + torch.arange(length + 1, device=device)
         motion = self.motion[trajectory[:, None], frames].permute(1, 0, 2, 3)
-        boxes = {name: tensor[trajectory] for name, tensor in self.boxes.items()}
-        tensors = BoxTensors(
-            half=boxes["half"].reshape(-1, 3),
-            mass=boxes["mass"].reshape(-1),
-            inertia=boxes["inertia"].reshape(-1, 3),
-            centre=boxes["centre"].reshape(-1, 3),
-            contact=boxes["contact"].repeat_interleave(k, 0),
-            scene=torch.arange(b, device=device).repeat_interleave(k),
-            drag=torch.zeros(b * k, dtype=torch.float64, device=device),
-            rounding=boxes["rounding"].reshape(-1),
-        )
-        bodies = boxes_from_tensors(tensors)
-        gravity = torch.zeros(b * k, 3, dtype=torch.float64, device=device)
-        gravity[:, 2] = -boxes["gravity"].repeat_interleave(k)
+        scenes = {name: tensor[trajectory] for name, tensor in self.scenes.items()}
         return Window(
-            bodies,
+            _bodies(scenes, b, k),
+            _surfaces(scenes),
             motion.reshape(length + 1, -1, _MOTION_SIZE),
-            gravity,
+            scenes["gravity"].repeat_interleave(k, 0),
             all_pairs(b, k, device),
         )
 
@@ -163,6 +163,56 @@ def all_pairs(scenes: int, k: int, device: str | torch.device) -> Tensor | None:
     in_first = torch.triu_indices(k, k, 1, device=device).T
     first_body = k * torch.arange(scenes, device=device)
     return (in_first + first_body[:, None, None]).reshape(-1, 2)
+
+
+def _bodies(scenes: Mapping[str, Tensor], b: int, k: int) -> RigidBodies:
+    """The bodies of b scenes of k bodies, with places for the same number of corners and faces."""
+    device = scenes["mass"].device
+    count = b * k
+    corners, faces = scenes["corner"].shape[2], scenes["face"].shape[2]
+    body = torch.arange(count, device=device)
+    first_corner = corners * body
+    edge = scenes["edge"].reshape(count, 2, -1) + first_corner[:, None, None]
+    return RigidBodies(
+        corner=scenes["corner"].reshape(-1, 3),
+        inner=scenes["inner"].reshape(-1, 3),
+        owner=body.repeat_interleave(corners),
+        real=scenes["real"].reshape(-1),
+        face=(scenes["face"].reshape(count, -1, 3) + first_corner[:, None, None]).reshape(-1, 3),
+        face_owner=body.repeat_interleave(faces),
+        first_face=faces * torch.arange(count + 1, device=device),
+        normal=scenes["normal"].reshape(-1, 3),
+        edge=edge.transpose(0, 1).reshape(2, -1).contiguous(),
+        mass=scenes["mass"].reshape(-1),
+        inertia=scenes["inertia"].reshape(-1, 3),
+        length=scenes["length"].repeat_interleave(k),
+        contact=scenes["contact"].repeat_interleave(k, 0),
+        scene=torch.arange(b, device=device).repeat_interleave(k),
+        drag=torch.zeros(count, dtype=torch.float64, device=device),
+        rounding=scenes["rounding"].reshape(-1),
+    )
+
+
+def _surfaces(scenes: Mapping[str, Tensor]) -> FixedSurfaces:
+    """Planes and fixed boxes of scenes."""
+    planes, fixed = scenes["planes"], scenes["fixed"]
+    b, device = len(planes), planes.device
+    if fixed.shape[1] == 0:
+        triangle = fixed.new_zeros(b, 0, 3, 3)
+        polygon = torch.zeros(b, 0, dtype=torch.long, device=device)
+    else:
+        triangle = fixed[:, torch.as_tensor(BOX_TRIANGLES, device=device)]
+        polygons = torch.as_tensor(ConvexMesh.box(np.ones(3)).polygons(), device=device)
+        polygon = polygons.repeat(b, 1)
+    a, *others = triangle.unbind(2)
+    normal = torch.linalg.cross(others[0] - a, others[1] - a, dim=-1)
+    return FixedSurfaces(
+        planes[..., :3],
+        planes[..., 3],
+        triangle,
+        torch.nn.functional.normalize(normal, dim=-1),
+        polygon,
+    )
 
 
 def _rotation_matrices(quaternion: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from clashsim.nets.rigid_bodies import (
+    SKIN,
     RigidBodies,
     RigidBodyState,
     cross,
@@ -21,49 +22,63 @@ from clashsim.nets.rigid_bodies import (
     rotate_inverse,
 )
 
-LENGTH = 0.05  # m: unit of lengths for the network; velocities are in this unit per step
-# m: faces are moved inwards by this much for collision detection, so that bodies in contact are
-# still apart and their nearest points unique.
-SKIN = 0.004
-CONTACT_RANGE = 0.02  # m: a face pair this far from contact becomes an edge of the graph
-DETECTION_RANGE = 2 * SKIN + CONTACT_RANGE  # m, between the faces that were moved inwards
-_CLOSE = 0.003  # m: scale on which heights are resolved finely
+# All lengths here are shares of the network's unit of length in a scene, `RigidBodies.length`.
+CONTACT_RANGE = 0.4  # a face pair this far from contact becomes an edge of the graph
+DETECTION_RANGE = 2 * SKIN + CONTACT_RANGE  # between the faces that were moved inwards
+GRAVITY = 9.81  # m/s^2: with the unit of length it makes the unit of velocity
+# sqrt(GRAVITY / length) dt of cubes of 100 mm at 148 Hz. There the unit of velocity is the unit of
+# length per step.
+USUAL_STEP = (9.81 / 0.05) ** 0.5 / 148
+_CLOSE = 0.06  # scale on which heights are resolved finely
+_FINE = 0.01  # scale on which they are resolved more finely
 _FADE = 0.25  # share of the detection range over which an edge fades in
 # Cosine between a face's normal and the direction to the other face above which an edge has its
 # full weight.
-_FACING = 0.2
+FACING = 0.2
 _HEIGHT_SCALE = 4.0  # heights and closing speeds are small, so their features are enlarged
 _ROUNDING_SCALE = 10.0  # roundings are small too
 _TINY_SQUARE = 1e-16  # m^2: under the root of a distance, whose gradient at zero is not finite
-_MIN_CLOSING = 0.1 * _CLOSE  # m per step: added to closing speeds that heights are divided by
+_MIN_CLOSING = 0.1 * _CLOSE  # per step: added to closing speeds that heights are divided by
 
 
 @dataclass(frozen=True, eq=False)
 class Contacts:
-    """C pairs of faces that are near each other.
+    """C pairs of faces that are near each other; the second one may be that of a fixed surface.
 
     Attributes:
-        face: (C, 2), indices of faces; the second is -1 for the floor.
+        face: (C, 2), indices of faces; the second is -1 for a fixed surface.
         point: (C, 2, 3), nearest points of the faces moved inwards by `SKIN`, m, world axes.
-        floors: Number of contacts with the floor, which come first.
+        normal: (C, 3), of the fixed surface, unit vectors, world axes; zero between two bodies.
+        facing: (C,), 0 to 1, how far the fixed surface's face is turned to the body; 1 for planes.
+        fixed: Number of contacts with fixed surfaces, which come first.
     """
 
     face: Tensor
     point: Tensor
-    floors: int
-
-
-@dataclass(frozen=True, eq=False)
-class Floor:
-    """The floor as an object.
-
-    Attributes:
-        normal: (3,), unit vector, world axes.
-        height: m, along the normal.
-    """
-
     normal: Tensor
-    height: float = 0.0
+    facing: Tensor
+    fixed: int
+
+    @staticmethod
+    def join(on_fixed: Contacts, others: Contacts) -> Contacts:
+        """Contacts with fixed surfaces alone, then others."""
+        return Contacts(
+            torch.cat([on_fixed.face, others.face]),
+            torch.cat([on_fixed.point, others.point]),
+            torch.cat([on_fixed.normal, others.normal]),
+            torch.cat([on_fixed.facing, others.facing]),
+            on_fixed.fixed + others.fixed,
+        )
+
+    def rows(self, rows: Tensor, fixed: int) -> Contacts:
+        """Some of the contacts, of which the first `fixed` are with fixed surfaces."""
+        return Contacts(
+            self.face.index_select(0, rows),
+            self.point.index_select(0, rows),
+            self.normal.index_select(0, rows),
+            self.facing.index_select(0, rows),
+            fixed,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,15 +88,16 @@ class CornerContacts:
     Attributes:
         corner: (K,), mesh node.
         own_corners: (K, 3), mesh nodes of the face that the corner belongs to.
-        other_corners: (K, 3), mesh nodes of the other face, -1 for the floor.
-        other: (K,), the other body, -1 for the floor.
+        other_corners: (K, 3), mesh nodes of the other face, -1 for a fixed surface.
+        other: (K,), the other body, -1 for a fixed surface.
         contact: (K,), which contact the corner belongs to.
-        features: (K, 25), inputs of the network.
+        features: (K, 27), inputs of the network.
         weight: (K,), 0 to 1, weight of the contact (`contact_weight`).
         scale: (K,), kg, mass that the network's outputs are multiplied by to give impulses.
         arm: (K, 3), m, world axes, from the centre of mass to where an impulse acts.
-        slip: (K, 3), m per step, world axes, velocity of the corner relative to the other body in
-            free motion.
+        slip: (K, 3), world axes, velocity of the corner relative to the other body in free motion,
+            in the unit of velocity.
+        normal: (K, 3), of the fixed surface, world axes; zero between two bodies.
     """
 
     corner: Tensor
@@ -94,6 +110,7 @@ class CornerContacts:
     scale: Tensor
     arm: Tensor
     slip: Tensor
+    normal: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,15 +121,25 @@ class FreeStep:
         bodies: The bodies.
         now: Their state at the beginning.
         free: Their state at the end, in free motion.
-        floor: The floor.
+        gravity: (3,) or (O, 3), m/s^2, world axes.
         dt: s, duration of the step.
     """
 
     bodies: RigidBodies
     now: RigidBodyState
     free: RigidBodyState
-    floor: Floor
+    gravity: Tensor
     dt: float
+
+    @property
+    def relative_step(self) -> Tensor:
+        """The step (O,) over the usual one for bodies of this unit of length."""
+        return torch.sqrt(GRAVITY / self.bodies.length) * (self.dt / USUAL_STEP)
+
+    @property
+    def travel(self) -> Tensor:
+        """How far (O,), m, the unit of velocity goes in a step."""
+        return self.bodies.length * self.relative_step
 
 
 def contact_weight(
@@ -124,12 +151,12 @@ def contact_weight(
 
     Args:
         direction: (C, 3), unit vectors from the own to the other nearest point.
-        distance: (C,), m, between the nearest points.
+        distance: (C,), between the nearest points, in the unit of length.
         own_normal: (C, 3), outward normals of the own faces.
         other_normal: (C, 3), outward normals of the other faces.
     """
-    own_facing = ((own_normal * direction).sum(1) / _FACING).clamp(0, 1)
-    other_facing = (-(other_normal * direction).sum(1) / _FACING).clamp(0, 1)
+    own_facing = ((own_normal * direction).sum(1) / FACING).clamp(0, 1)
+    other_facing = (-(other_normal * direction).sum(1) / FACING).clamp(0, 1)
     nearness = ((DETECTION_RANGE - distance) / (_FADE * DETECTION_RANGE)).clamp(0, 1)
     return nearness * (own_facing * other_facing)
 
@@ -152,36 +179,40 @@ def corner_contacts(step: FreeStep, contacts: Contacts) -> CornerContacts:
 
 
 def _corners_of_side(step: FreeStep, contacts: Contacts, *, side: int) -> CornerContacts:
-    """The corners of the first (0) or second (1) face of all contacts; the floor has none."""
+    """The corners of the first (0) or second (1) face of all contacts; fixed surfaces have none."""
     bodies, now, free = step.bodies, step.now, step.free
-    first_row = contacts.floors if side else 0
+    first_row = contacts.fixed if side else 0
     rows = torch.arange(first_row, len(contacts.face), device=contacts.face.device)
     own_face = contacts.face[rows, side]
     other_face = contacts.face[rows, 1 - side]
-    on_floor = other_face < 0
-    # For contacts with the floor, face 0 and its body stand in, and what they give is replaced.
+    on_fixed = other_face < 0
+    # For fixed surfaces, face 0 and its body stand in, and what they give is replaced.
     some_face = other_face.clamp(min=0)
     body = bodies.face_owner[own_face]
-    other_body = torch.where(on_floor, -1, bodies.face_owner[some_face])
+    other_body = torch.where(on_fixed, -1, bodies.face_owner[some_face])
     some_body = other_body.clamp(min=0)
     orientation = gather_rows(now.orientation, body)
     mass = gather_rows(bodies.mass, body)
     other_mass = gather_rows(bodies.mass, some_body)
+    length = gather_rows(bodies.length, body)
+    travel = gather_rows(step.travel, body)
 
     own_point = gather_rows(contacts.point[:, side], rows)
     other_point = gather_rows(contacts.point[:, 1 - side], rows)
     own_normal = rotate(orientation, bodies.normal[own_face])
+    fixed_normal = gather_rows(contacts.normal, rows).to(own_point)
     other_normal = torch.where(
-        on_floor[:, None],
-        step.floor.normal.to(own_point),
+        on_fixed[:, None],
+        fixed_normal,
         rotate(gather_rows(now.orientation, some_body), bodies.normal[some_face]),
     )
     separation = other_point - own_point
     distance = safe_distance(separation)
     direction = separation / distance[:, None]
-    weight = contact_weight(direction, distance, own_normal, other_normal)
+    weight = contact_weight(direction, distance / length, own_normal, other_normal)
+    weight = weight * gather_rows(contacts.facing, rows)
     # Share of an impulse's effect on the relative velocity that this body takes.
-    mass_share = torch.where(on_floor, torch.ones_like(distance), other_mass / (other_mass + mass))
+    mass_share = torch.where(on_fixed, torch.ones_like(distance), other_mass / (other_mass + mass))
 
     corners = bodies.face[own_face]  # (C, 3)
     arm = rotate(orientation[:, None], gather_rows(bodies.corner, corners))
@@ -190,18 +221,21 @@ def _corners_of_side(step: FreeStep, contacts: Contacts, *, side: int) -> Corner
         gather_rows(free.angular_velocity, body)[:, None].expand_as(arm), arm
     )
     other_arm = other_point - gather_rows(now.position, some_body)
-    moves = (~on_floor)[:, None].to(now.position.dtype)
+    moves = (~on_fixed)[:, None].to(now.position.dtype)
     other_velocity = moves * (
         gather_rows(free.velocity, some_body)
         + cross(gather_rows(free.angular_velocity, some_body), other_arm)
     )
-    offset = corner_position - other_point[:, None]
-    slip = (corner_velocity - other_velocity[:, None]) * step.dt
+    # Lengths from here on are in the unit of length.
+    unit = length[:, None, None]
+    offset = (corner_position - other_point[:, None]) / unit
+    shift = (corner_velocity - other_velocity[:, None]) * step.dt / unit  # in one step
+    slip = shift * (length / travel)[:, None, None]
     normal = other_normal[:, None].expand_as(offset)
-    other_rounding = torch.where(on_floor, 0.0, gather_rows(bodies.rounding, some_body))
+    other_rounding = torch.where(on_fixed, 0.0, gather_rows(bodies.rounding, some_body))
     rounding = gather_rows(bodies.rounding, body) + other_rounding
-    height = (offset * normal).sum(-1, keepdim=True) - rounding[:, None, None]
-    closing = (slip * normal).sum(-1, keepdim=True)
+    height = (offset * normal).sum(-1, keepdim=True) - rounding[:, None, None] / unit
+    closing = (shift * normal).sum(-1, keepdim=True)
 
     axes = orientation[:, None]
 
@@ -211,29 +245,31 @@ def _corners_of_side(step: FreeStep, contacts: Contacts, *, side: int) -> Corner
 
     features = torch.cat(
         [
-            rotate_inverse(axes, offset) / LENGTH,
-            rotate_inverse(axes, slip) / LENGTH,
+            rotate_inverse(axes, offset),
+            rotate_inverse(axes, slip),
             rotate_inverse(axes, normal),
             rotate_inverse(axes, own_normal[:, None].expand_as(offset)),
-            rotate_inverse(axes, separation[:, None].expand_as(offset)) / LENGTH,
-            height / LENGTH * _HEIGHT_SCALE,
-            closing / LENGTH * _HEIGHT_SCALE,
-            (height + closing) / LENGTH * _HEIGHT_SCALE,
+            rotate_inverse(axes, separation[:, None].expand_as(offset) / unit),
+            height * _HEIGHT_SCALE,
+            (slip * normal).sum(-1, keepdim=True) * _HEIGHT_SCALE,
+            (height + closing) * _HEIGHT_SCALE,
             torch.tanh(height / _CLOSE),
             torch.tanh((height + closing) / _CLOSE),
             # About the part of the step after which the corner touches.
             torch.tanh(height / (closing.abs() + _MIN_CLOSING)),
-            for_each_corner(distance / LENGTH),
+            for_each_corner(distance / length),
             for_each_corner(mass_share),
-            for_each_corner(rounding / LENGTH * _ROUNDING_SCALE),
-            for_each_corner(on_floor.to(offset.dtype)),
+            for_each_corner(rounding / length * _ROUNDING_SCALE),
+            for_each_corner(on_fixed.to(offset.dtype)),
+            torch.tanh(height / _FINE),
+            torch.tanh((height + closing) / _FINE),
         ],
         -1,
     ).flatten(0, 1)
     # Impulses act in the middle between the rounded surfaces, as in MuJoCo.
     impulse_arm = arm - 0.5 * rounding[:, None, None] * normal
     row_of_corner = torch.arange(len(rows), device=rows.device).repeat_interleave(3)
-    other_corners = torch.where(on_floor[:, None], -1, bodies.face[some_face])
+    other_corners = torch.where(on_fixed[:, None], -1, bodies.face[some_face])
     return CornerContacts(
         corner=corners.reshape(-1),
         own_corners=corners[row_of_corner],
@@ -245,4 +281,5 @@ def _corners_of_side(step: FreeStep, contacts: Contacts, *, side: int) -> Corner
         scale=(mass * mass_share).repeat_interleave(3),
         arm=impulse_arm.reshape(-1, 3),
         slip=slip.reshape(-1, 3),
+        normal=gather_rows(fixed_normal, row_of_corner),
     )

@@ -1,7 +1,7 @@
 """Laws that the impulses of the mesh graph network obey, whatever its weights.
 
-Impulses from the floor lie in Coulomb's cone. Between two bodies, impulses and their moments sum to
-zero, so that a free pair keeps its momentum.
+Impulses from fixed surfaces lie in Coulomb's cone. Between two bodies, impulses and their moments
+sum to zero, so that a free pair keeps its momentum.
 """
 
 from __future__ import annotations
@@ -9,32 +9,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from clashsim.core.floor_scenes import box_contact_params
 from clashsim.nets.contact_features import CornerContacts
 from clashsim.nets.rigid_bodies import RigidBodyState, cross, gather_rows
 
 # A push off the floor is softplus(_SHARPNESS * _PUSH_SIZE * output - _PUSH_OFFSET) / _SHARPNESS,
 # never negative, and close to linear in positive outputs.
 _SHARPNESS = 400.0
-_PUSH_SIZE = 0.05  # about the push at an output of 1, in `LENGTH` per step
+_PUSH_SIZE = 0.05  # about the push at an output of 1, in the unit of velocity
 _PUSH_OFFSET = 2.0  # so that an output of zero gives nearly no push
 # The network's output across the floor is multiplied by _GRIP before it is cut to the cone's edge,
-# and slip itself adds up to _SLIP_SHARE against it, half of that at _SLIP_SPEED. The shipped
-# network was trained with a grip of 1 and a share of 0. Its outputs at sliding corners are 1 to 1.5
-# times the cone's edge, in slightly different directions. The values here were chosen by comparison
-# with MuJoCo.
+# and slip itself adds up to _SLIP_SHARE against it, half of that at _SLIP_SPEED. The network for
+# cubes was trained with a grip of 1 and a share of 0, and these values were chosen after that, by
+# comparison with MuJoCo. Networks for meshes are trained with them from the beginning.
 _GRIP = 2.0
 _SLIP_SHARE = 0.3
-_SLIP_SPEED = 0.5  # m/s
-_TINY_SQUARE = 1e-12  # m^2/s^2: under the root of a speed, whose gradient at zero is not finite
-_FRICTION_RANGE = next((p.low, p.high) for p in box_contact_params() if p.name == "friction")
+_SLIP_SPEED = 0.5 / 148 / 0.05  # in the unit of velocity: 0.5 m/s for cubes of 100 mm
+_TINY_SQUARE = 1e-14  # under the root of a speed, whose gradient at zero is not finite
 _CORNERS = 6  # of a contact between two bodies: three of each face
-
-
-def friction_coefficient(unit: Tensor) -> Tensor:
-    """Coefficients of friction from values on the unit scale (-1 to 1) of their parameter."""
-    low, high = _FRICTION_RANGE
-    return low * (high / low) ** ((unit + 1) / 2)
 
 
 def limit_to_cone(raw: Tensor, slip: Tensor, normal: Tensor, *, friction: Tensor) -> Tensor:
@@ -46,26 +37,27 @@ def limit_to_cone(raw: Tensor, slip: Tensor, normal: Tensor, *, friction: Tensor
 
     Args:
         raw: (K, 2, 3), the network's outputs, world axes.
-        slip: (K, 3), m/s, world axes, velocity of the corners relative to the floor.
-        normal: (3,), of the floor, unit vector, world axes.
+        slip: (K, 3), world axes, velocity of the corners relative to the fixed surface, in the unit
+            of velocity.
+        normal: (K, 3), of the surface, unit vectors, world axes.
         friction: (K,), coefficients of friction.
 
     Returns:
         Impulses (K, 2, 3), world axes, in the network's unit: a push along the normal, and across
         it at most friction times as much.
     """
-    along_normal = raw @ normal
-    sliding = slip - (slip @ normal)[:, None] * normal
+    along_normal = (raw * normal[:, None]).sum(-1)
+    sliding = slip - (slip * normal).sum(-1, keepdim=True) * normal
     sliding_speed = torch.sqrt((sliding * sliding).sum(-1, keepdim=True) + _TINY_SQUARE)
     slip_direction = sliding / (sliding_speed + _SLIP_SPEED)
-    tangential = raw - along_normal[..., None] * normal
+    tangential = raw - along_normal[..., None] * normal[:, None]
     across = _GRIP * tangential - _SLIP_SHARE * slip_direction[:, None]
     scaled = _SHARPNESS * _PUSH_SIZE * along_normal - _PUSH_OFFSET
     push = torch.nn.functional.softplus(scaled) / _SHARPNESS
     # At the cone's edge `across` has length 1; longer ones are divided by their length.
     divisor = (across * across).sum(-1, keepdim=True).clamp(min=1.0).sqrt()
     tangential_share = friction[:, None, None] * across / divisor
-    return push[..., None] * (normal + tangential_share)
+    return push[..., None] * (normal[:, None] + tangential_share)
 
 
 def balance_impulses(corners: CornerContacts, impulse: Tensor, count: int) -> Tensor:

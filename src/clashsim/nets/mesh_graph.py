@@ -14,21 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from clashsim.nets.contact_features import (
-    LENGTH,
+    GRAVITY,
     Contacts,
     CornerContacts,
-    Floor,
     FreeStep,
     corner_contacts,
 )
-from clashsim.nets.contact_impulses import (
-    balance_impulses,
-    excess_moment,
-    friction_coefficient,
-    limit_to_cone,
-)
+from clashsim.nets.contact_impulses import balance_impulses, excess_moment, limit_to_cone
 from clashsim.nets.rigid_bodies import (
-    RigidBodies,
     RigidBodyState,
     cross,
     gather_rows,
@@ -36,12 +29,14 @@ from clashsim.nets.rigid_bodies import (
     rotate,
     rotate_inverse,
 )
+from clashsim.nets.trained_domain import UNTRAINED, TrainedDomain
 
 # Numbers that describe each kind of node and edge to the network.
 _NODE_FEATURES = 6
-_BODY_FEATURES = 6  # without the contact parameters, which are added to them
+_BODY_FEATURES = 10  # without the contact parameters, which are added to them
+_BODY_FEATURES_BEFORE_CONTACT = 6
 _MESH_EDGE_FEATURES = 4
-_CONTACT_FEATURES = 25
+_CONTACT_FEATURES = 27
 _OUTPUTS = 6  # two impulses: one changes velocities, the other displacements / dt
 
 
@@ -98,18 +93,28 @@ class GraphNet(nn.Module):
     """Impulses of contact from bodies in free motion and the face pairs that are near.
 
     Attributes:
-        shape: The arguments it was made with, as a network file keeps them.
+        shape: The sizes it was made with, as a network file keeps them.
+        domain: What it was trained for.
     """
 
-    def __init__(self, contact: int, hidden: int = 64, layers: int = 5) -> None:
+    def __init__(
+        self,
+        contact: int,
+        hidden: int = 64,
+        layers: int = 5,
+        *,
+        domain: TrainedDomain = UNTRAINED,
+    ) -> None:
         """Make an untrained network, all of whose impulses are zero.
 
         Args:
             contact: Number of contact parameters of a body.
             hidden: Width of all layers.
             layers: Rounds of messages.
+            domain: What it is trained for.
         """
         super().__init__()
+        self.domain = domain
         self.shape = {"contact": contact, "hidden": hidden, "layers": layers}
         self.node = _mlp(_NODE_FEATURES, hidden, hidden)
         self.body = _mlp(_BODY_FEATURES + contact, hidden, hidden)
@@ -117,12 +122,33 @@ class GraphNet(nn.Module):
         self.near = _mlp(_CONTACT_FEATURES, hidden, hidden)
         self.layers = nn.ModuleList(_Layer(hidden) for _ in range(layers))
         self.out = _mlp(hidden, hidden, _OUTPUTS, norm=False)
-        # The floor's object node: it has no state, so it is the same everywhere.
+        # The node of all fixed surfaces: they have no state, so it is the same everywhere.
         self.floor = nn.Parameter(torch.zeros(hidden))
         last = self.out[2]
         assert isinstance(last, nn.Linear)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
+
+    def on_scale_of(self, domain: TrainedDomain) -> GraphNet:
+        """The same network with its contact parameters on the scale of another domain.
+
+        Both scales are linear in the same numbers or in their logarithms, so that the first layer
+        of object nodes takes the change. It is where training for a wider domain starts.
+        """
+        net = GraphNet(**self.shape, domain=domain)
+        net.load_state_dict(self.state_dict())
+        first = net.body[0]
+        assert isinstance(first, nn.Linear)
+        # Values on the old scale at the ends of the new one.
+        low, high = self.domain.unit_ends(domain)
+        columns = slice(_BODY_FEATURES_BEFORE_CONTACT, _BODY_FEATURES_BEFORE_CONTACT + len(low))
+        with torch.no_grad():
+            weight = first.weight[:, columns].clone()
+            middle = torch.tensor((low + high) / 2, dtype=weight.dtype)
+            stretch = torch.tensor((high - low) / 2, dtype=weight.dtype)
+            first.bias += weight @ middle
+            first.weight[:, columns] = weight * stretch
+        return net.eval()
 
     def forward(self, step: FreeStep, contacts: Contacts) -> tuple[Tensor, Tensor]:
         """Compute the impulses of contact over one step.
@@ -145,15 +171,15 @@ class GraphNet(nn.Module):
         raw = self.out(edges).to(now.position.dtype).reshape(-1, 2, 3)
         raw = rotate(gather_rows(now.orientation, body)[:, None], raw)
         # The first contact parameter is the friction coefficient.
-        friction = gather_rows(friction_coefficient(bodies.contact[:, 0]), body)
-        normal = step.floor.normal.to(raw)
-        on_floor = (corners.other < 0)[:, None, None]
+        friction = gather_rows(self.domain.friction(bodies.contact[:, 0]), body)
+        on_fixed = (corners.other < 0)[:, None, None]
         raw = torch.where(
-            on_floor,
-            limit_to_cone(raw, corners.slip / step.dt, normal, friction=friction),
+            on_fixed,
+            limit_to_cone(raw, corners.slip, corners.normal, friction=friction),
             raw,
         )
-        impulse_unit = corners.weight * corners.scale * LENGTH / step.dt  # (K,), N s
+        speed_unit = gather_rows(step.travel, body) / step.dt  # (K,), m/s
+        impulse_unit = corners.weight * corners.scale * speed_unit  # (K,), N s
         impulse = balance_impulses(corners, raw * impulse_unit[:, None, None], count)
         moment = cross(corners.arm[:, None].expand_as(impulse), impulse)
         moment = moment - excess_moment(corners, now, body, impulse=impulse, count=count)
@@ -166,12 +192,14 @@ class GraphNet(nn.Module):
         dtype = self.floor.dtype
         nodes, objects = self._encode_nodes(step)
         source, target = bodies.edge
-        along = (gather_rows(bodies.corner, source) - gather_rows(bodies.corner, target)) / LENGTH
+        shape = bodies.corner / gather_rows(bodies.length, bodies.owner)[:, None]
+        along = gather_rows(shape, source) - gather_rows(shape, target)
         mesh_edges = self.mesh(torch.cat([along, along.norm(dim=1, keepdim=True)], 1).to(dtype))
         contact_edges = self.near(corners.features.to(dtype))
         weight = corners.weight.to(dtype)[:, None]
-        on_floor = (corners.other < 0)[:, None]
-        some_corners = corners.other_corners.clamp(min=0)  # 0 for the floor, replaced below
+        real = bodies.real.to(dtype)[:, None]
+        on_fixed = (corners.other < 0)[:, None]
+        some_corners = corners.other_corners.clamp(min=0)  # 0 for fixed surfaces, replaced
         for layer in self._layers():
             at_source, at_target = (part(nodes) for part in layer.mesh.parts)
             mesh_edges = mesh_edges + layer.mesh(
@@ -179,7 +207,7 @@ class GraphNet(nn.Module):
             )
             at_corner, own_face, other_face = (part(nodes) for part in layer.near.parts)
             other = torch.where(
-                on_floor,
+                on_fixed,
                 layer.near.parts[2](self.floor),
                 gather_rows(other_face, some_corners).mean(1),
             )
@@ -195,7 +223,7 @@ class GraphNet(nn.Module):
             )
             from_object = gather_rows(objects, bodies.owner)
             nodes = nodes + layer.node(torch.cat([nodes, from_mesh, from_contacts, from_object], 1))
-            from_nodes = torch.zeros_like(objects).index_add(0, bodies.owner, nodes)
+            from_nodes = torch.zeros_like(objects).index_add(0, bodies.owner, real * nodes)
             objects = objects + layer.body(torch.cat([objects, from_nodes], 1))
         return contact_edges
 
@@ -203,11 +231,18 @@ class GraphNet(nn.Module):
         """First states of the mesh nodes (V, hidden) and of the object nodes (O, hidden)."""
         bodies, free = step.bodies, step.free
         dtype = self.floor.dtype
+        length = bodies.length[:, None]
+        relative_step = step.relative_step[:, None]
         angular_velocity = rotate_inverse(free.orientation, free.angular_velocity)
-        swing = cross(gather_rows(angular_velocity, bodies.owner), bodies.corner)
-        node_features = torch.cat([bodies.corner / LENGTH, swing * (step.dt / LENGTH)], 1)
-        inertia_ratio = bodies.inertia / (bodies.mass[:, None] * LENGTH**2)
-        body_features = torch.cat([angular_velocity * step.dt, inertia_ratio, bodies.contact], 1)
+        # Rotation per step, as if the step were the usual one for bodies of this size.
+        rotation = angular_velocity * (step.dt / relative_step)
+        shape = bodies.corner / gather_rows(bodies.length, bodies.owner)[:, None]
+        node_features = torch.cat([shape, cross(gather_rows(rotation, bodies.owner), shape)], 1)
+        inertia_ratio = bodies.inertia / (bodies.mass[:, None] * length**2)
+        gravity = rotate_inverse(free.orientation, step.gravity.expand_as(free.velocity)) / GRAVITY
+        body_features = torch.cat(
+            [rotation, inertia_ratio, bodies.contact, gravity, torch.log(relative_step)], 1
+        )
         return self.node(node_features.to(dtype)), self.body(body_features.to(dtype))
 
     def _layers(self) -> Iterator[_Layer]:
@@ -217,16 +252,7 @@ class GraphNet(nn.Module):
             yield layer
 
 
-def step_with_contacts(
-    net: GraphNet,
-    bodies: RigidBodies,
-    now: RigidBodyState,
-    free: RigidBodyState,
-    contacts: Contacts,
-    *,
-    floor: Floor,
-    dt: float,
-) -> RigidBodyState:
+def step_with_contacts(net: GraphNet, step: FreeStep, contacts: Contacts) -> RigidBodyState:
     """The state after one step: corners move by Verlet's rule, then shapes are made rigid again.
 
     With p(t - dt) = p(t) - dt v and the acceleration of free motion put apart, Verlet's p(t + dt) =
@@ -235,20 +261,17 @@ def step_with_contacts(
 
     Args:
         net: Gives the impulses.
-        bodies: The bodies.
-        now: Their state at the beginning of the step.
-        free: Their state at its end without contact.
+        step: The bodies in free motion.
         contacts: Face pairs that are near.
-        floor: The floor.
-        dt: s, duration of the step.
 
     Returns:
         The state at the end of the step.
     """
+    bodies, free, dt = step.bodies, step.free, step.dt
     if len(contacts.face) == 0:
         return free
     # Of the two impulses on each body the first changes velocities, the second displacements / dt.
-    linear, angular = net(FreeStep(bodies, now, free, floor, dt), contacts)
+    linear, angular = net(step, contacts)
     velocity_change, shift_rate = (linear / bodies.mass[:, None, None]).unbind(1)
     orientation = free.orientation[:, None]
     body_axes_change = rotate_inverse(orientation, angular) / bodies.inertia[:, None]

@@ -14,6 +14,7 @@ from safetensors.torch import save
 from clashsim.core.errors import RunError, quoted
 from clashsim.core.parsing import parse_json
 from clashsim.nets.mesh_graph import GraphNet
+from clashsim.nets.trained_domain import TrainedDomain
 
 SHIPPED = "graph_boxes.safetensors"
 _MAX_SIZE = 4096  # largest allowed value of `GraphNet.shape`
@@ -38,7 +39,8 @@ def net_bytes(net: GraphNet, notes: dict[str, str] | None = None) -> bytes:
         notes: How it was trained, kept as metadata.
     """
     tensors = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
-    return save(tensors, metadata={"shape": json.dumps(net.shape), **(notes or {})})
+    about = {"shape": json.dumps(net.shape), "domain": json.dumps(net.domain.as_json())}
+    return save(tensors, metadata={**about, **(notes or {})})
 
 
 def read_net(path: Path) -> GraphNet:
@@ -55,7 +57,7 @@ def read_net(path: Path) -> GraphNet:
 
 @lru_cache(maxsize=1)
 def shipped_net() -> GraphNet:
-    """The network for boxes on a floor that comes with clashsim."""
+    """The network that comes with clashsim; its domain says what it was trained for."""
     return read_net(Path(str(resources.files("clashsim") / "nets" / SHIPPED)))
 
 
@@ -73,6 +75,7 @@ def _read(path: Path) -> GraphNet:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if {name: tensor.shape for name, tensor in tensors.items()} != expected:
             raise ValueError("its tensors do not have its shape")
-        net = GraphNet(**shape)
+        domain = parse_json(file.metadata()["domain"], "its domain", error=RunError)
+        net = GraphNet(**shape, domain=TrainedDomain.from_json(domain))
         net.load_state_dict(tensors)
     return net

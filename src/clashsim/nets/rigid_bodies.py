@@ -5,7 +5,6 @@ Many scenes share one set of arrays, so that one call of a network serves all of
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -13,46 +12,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clashsim.core.box import SUBSTEPS, Box
+from clashsim.core.box import SUBSTEPS
+from clashsim.core.convex_mesh import ConvexBody
 
-# Triangles of a box, as indices into `Box.corners`, counter-clockwise as seen from outside.
-TRIANGLES = np.array(
-    [
-        [0, 1, 3],
-        [0, 3, 2],
-        [4, 6, 7],
-        [4, 7, 5],
-        [0, 4, 5],
-        [0, 5, 1],
-        [2, 3, 7],
-        [2, 7, 6],
-        [0, 2, 6],
-        [0, 6, 4],
-        [1, 5, 7],
-        [1, 7, 3],
-    ]
-)
-CORNERS_PER_BOX = 8
-FACES_PER_BOX = 12
 _POLAR_ITERATIONS = 6  # of Newton's method for the polar factor; it starts near a rotation
 _SMALL_ANGLE_SQUARED = 1e-8  # rad^2: below this, trigonometric quotients are taken by their series
 _TINY_ANGLE_SQUARED = 1e-24  # rad^2: keeps roots and divisions differentiable at zero
+
+
+# Faces are moved inwards by this share of the unit of length for collision detection, so that
+# bodies in contact are still apart and their nearest points unique.
+SKIN = 0.08
 
 
 @dataclass(frozen=True, eq=False)
 class RigidBodies:
     """O bodies with V corners and F faces in all; only bodies of the same scene collide.
 
+    In training all bodies have places for the same number of corners, faces and edges. Places that
+    are not used have a `real` of 0, a normal of zero, and edges from and to an unused corner.
+
     Attributes:
-        corner: (V, 3), m, from the body's centre of mass, body axes.
+        corner: (V, 3), m, from the body's centre of mass, principal axes.
+        inner: (V, 3), m, the same corners after all faces were moved inwards by `SKIN`.
         owner: (V,), body that a corner belongs to.
+        real: (V,), 1 for a corner, 0 for an unused place.
         face: (F, 3), corners of each face.
         face_owner: (F,), body that a face belongs to.
-        normal: (F, 3), outward, body axes.
+        first_face: (O + 1,), index of each body's first face; those of a body are successive.
+        normal: (F, 3), outward, principal axes.
         edge: (2, E), mesh edges between corners, in both directions.
         mass: (O,), kg.
-        inertia: (O, 3), kg m^2, along the body's axes.
-        centre: (O, 3), m, centre of mass in the axes of the body's origin.
+        inertia: (O, 3), kg m^2, principal moments.
+        length: (O,), m, the network's unit of length in the body's scene.
         contact: (O, c), contact parameters of the scene, each scaled to [-1, 1] over its range.
         scene: (O,), scene that a body belongs to.
         drag: (O,), 1/s, rate at which velocity decays in flight.
@@ -60,14 +52,17 @@ class RigidBodies:
     """
 
     corner: Tensor
+    inner: Tensor
     owner: Tensor
+    real: Tensor
     face: Tensor
     face_owner: Tensor
+    first_face: Tensor
     normal: Tensor
     edge: Tensor
     mass: Tensor
     inertia: Tensor
-    centre: Tensor
+    length: Tensor
     contact: Tensor
     scene: Tensor
     drag: Tensor
@@ -77,40 +72,57 @@ class RigidBodies:
         return len(self.mass)
 
     @staticmethod
-    def boxes(
-        boxes: Sequence[Box],
+    def of(
+        bodies: Sequence[ConvexBody],
         contact: np.ndarray,
         *,
-        scene: Sequence[int] | None = None,
+        length: float,
+        scenes: int = 1,
         drag: float = 0.0,
         rounding: float = 0.0,
     ) -> RigidBodies:
-        """Make bodies of O boxes.
+        """Make the bodies of several scenes that hold the same bodies.
 
         Args:
-            boxes: The boxes.
-            contact: (c,) or (O, c), contact parameters on the unit scale.
-            scene: Index of each box's scene; by default each box has a scene of its own.
-            drag: 1/s, rate at which the velocity of all boxes decays in flight.
-            rounding: m, how far the surface of all boxes lies outside of their meshes.
+            bodies: The k bodies of each scene.
+            contact: (c,) or (scenes k, c), contact parameters on the unit scale.
+            length: m, the network's unit of length.
+            scenes: Number of scenes.
+            drag: 1/s, rate at which the velocity of all bodies decays in flight.
+            rounding: m, how far the surface of all bodies lies outside of their meshes.
         """
-        count = len(boxes)
+        k = len(bodies)
+        count = k * scenes
+        flat = [flat_mesh(body, SKIN * length) for body in bodies]
+        corner_counts = [len(mesh.corner) for mesh in flat]
+        face_counts = [len(mesh.face) for mesh in flat]
+        first_corner = np.concatenate([[0], np.cumsum(corner_counts * scenes)])
+        faces = [
+            mesh.face + first for mesh, first in zip(flat * scenes, first_corner, strict=False)
+        ]
+        edges = [
+            mesh.edge + first for mesh, first in zip(flat * scenes, first_corner, strict=False)
+        ]
+        corner = np.concatenate([mesh.corner for mesh in flat])
         contact_rows = np.broadcast_to(contact, (count, np.shape(contact)[-1])).copy()
-        if scene is None:
-            scene_of_body = torch.arange(count)
-        else:
-            scene_of_body = torch.as_tensor(list(scene))
-        return boxes_from_tensors(
-            BoxTensors(
-                half=_doubles([box.half for box in boxes]),
-                mass=_doubles([box.mass for box in boxes]),
-                inertia=_doubles([box.inertia for box in boxes]),
-                centre=_doubles([box.centre for box in boxes]),
-                contact=_doubles(contact_rows),
-                scene=scene_of_body,
-                drag=torch.full((count,), drag, dtype=torch.float64),
-                rounding=torch.full((count,), rounding, dtype=torch.float64),
-            )
+        body = torch.arange(count)
+        return RigidBodies(
+            corner=_doubles(np.tile(corner, (scenes, 1))),
+            inner=_doubles(np.tile(np.concatenate([mesh.inner for mesh in flat]), (scenes, 1))),
+            owner=body.repeat_interleave(torch.tensor(corner_counts * scenes)),
+            real=torch.ones(len(corner) * scenes, dtype=torch.float64),
+            face=torch.as_tensor(np.concatenate(faces)),
+            face_owner=body.repeat_interleave(torch.tensor(face_counts * scenes)),
+            first_face=torch.as_tensor(np.concatenate([[0], np.cumsum(face_counts * scenes)])),
+            normal=_doubles(np.tile(np.concatenate([mesh.normal for mesh in flat]), (scenes, 1))),
+            edge=torch.as_tensor(np.concatenate(edges, 1)),
+            mass=_doubles([body.mass for body in bodies] * scenes),
+            inertia=_doubles([body.inertia for body in bodies] * scenes),
+            length=torch.full((count,), length, dtype=torch.float64),
+            contact=_doubles(contact_rows),
+            scene=torch.arange(scenes).repeat_interleave(k),
+            drag=torch.full((count,), drag, dtype=torch.float64),
+            rounding=torch.full((count,), rounding, dtype=torch.float64),
         )
 
     def to(self, device: str | torch.device) -> RigidBodies:
@@ -120,60 +132,34 @@ class RigidBodies:
 
 
 @dataclass(frozen=True, eq=False)
-class BoxTensors:
-    """O boxes as tensors; `boxes_from_tensors` keeps the gradients of their sizes and inertias.
+class FlatMesh:
+    """The meshes of one body as single arrays, principal axes.
 
     Attributes:
-        half: (O, 3), m, half sizes.
-        mass: (O,), kg.
-        inertia: (O, 3), kg m^2, along the box's axes.
-        centre: (O, 3), m, centre of mass in the box's axes.
-        contact: (O, c), contact parameters of the scene, each scaled to [-1, 1] over its range.
-        scene: (O,), scene that a box belongs to.
-        drag: (O,), 1/s, as in `RigidBodies`.
-        rounding: (O,), m, as in `RigidBodies`.
+        corner: (v, 3), m, from the centre of mass.
+        inner: (v, 3), m, the corners after the faces were moved inwards.
+        face: (f, 3), corners of each face.
+        normal: (f, 3), outward.
+        edge: (2, e), in both directions.
     """
 
-    half: Tensor
-    mass: Tensor
-    inertia: Tensor
-    centre: Tensor
-    contact: Tensor
-    scene: Tensor
-    drag: Tensor
-    rounding: Tensor
+    corner: np.ndarray
+    inner: np.ndarray
+    face: np.ndarray
+    normal: np.ndarray
+    edge: np.ndarray
 
 
-def boxes_from_tensors(boxes: BoxTensors) -> RigidBodies:
-    """Make bodies of boxes, with the gradients of half sizes, inertias and centres."""
-    half = boxes.half
-    device = half.device
-    body = torch.arange(len(half), device=device)
-    signs = torch.tensor(
-        list(itertools.product((-1, 1), repeat=3)), dtype=half.dtype, device=device
-    )
-    corner = (signs * half[:, None] - boxes.centre[:, None]).reshape(-1, 3)
-    first_corner = CORNERS_PER_BOX * body
-    triangles = torch.as_tensor(TRIANGLES, device=device)
-    face = (triangles + first_corner[:, None, None]).reshape(-1, 3)
-    a, b, c = (corner.detach()[face[:, i]] for i in range(3))
-    normal = torch.nn.functional.normalize(torch.linalg.cross(b - a, c - a), dim=-1)
-    edges = torch.tensor(_box_edges(), device=device).T
-    edge = (edges[:, None] + first_corner[:, None]).reshape(2, -1)
-    return RigidBodies(
-        corner=corner,
-        owner=body.repeat_interleave(CORNERS_PER_BOX),
-        face=face,
-        face_owner=body.repeat_interleave(FACES_PER_BOX),
-        normal=normal,
-        edge=edge,
-        mass=boxes.mass,
-        inertia=boxes.inertia,
-        centre=boxes.centre,
-        contact=boxes.contact,
-        scene=boxes.scene.to(device),
-        drag=boxes.drag,
-        rounding=boxes.rounding,
+def flat_mesh(body: ConvexBody, skin: float) -> FlatMesh:
+    """The meshes of a body, their faces moved inwards by `skin` (m)."""
+    parts = body.principal_parts()
+    first = np.concatenate([[0], np.cumsum([len(part.corners) for part in parts])])
+    return FlatMesh(
+        corner=np.concatenate([part.corners for part in parts]),
+        inner=np.concatenate([part.shrunk(skin) for part in parts]),
+        face=np.concatenate([part.faces + k for part, k in zip(parts, first, strict=False)]),
+        normal=np.concatenate([part.normals() for part in parts]),
+        edge=np.concatenate([part.edges() + k for part, k in zip(parts, first, strict=False)], 1),
     )
 
 
@@ -283,13 +269,13 @@ def match_shape(bodies: RigidBodies, nodes: Tensor) -> tuple[Tensor, Tensor]:
     """
     count = len(bodies)
     corner_count = torch.zeros(count, dtype=nodes.dtype, device=nodes.device).index_add(
-        0, bodies.owner, torch.ones_like(nodes[:, 0])
+        0, bodies.owner, bodies.real.to(nodes)
     )[:, None]
 
     def mean_of_corners(values: Tensor) -> Tensor:
         """Mean (O, c) over the corners of each body, of values (V, c)."""
         zero = torch.zeros(count, values.shape[-1], dtype=nodes.dtype, device=nodes.device)
-        return zero.index_add(0, bodies.owner, values) / corner_count
+        return zero.index_add(0, bodies.owner, bodies.real[:, None] * values) / corner_count
 
     def mean_product(a: Tensor, b: Tensor) -> Tensor:
         """Mean (O, 3, 3) of outer products of vectors (V, 3)."""
@@ -310,17 +296,6 @@ def match_shape(bodies: RigidBodies, nodes: Tensor) -> tuple[Tensor, Tensor]:
 def _doubles(values: Sequence[object] | np.ndarray) -> Tensor:
     """Values as a tensor of 64-bit floats."""
     return torch.tensor(np.array(values), dtype=torch.float64)
-
-
-def _box_edges() -> list[tuple[int, int]]:
-    """Edges of a box's triangles, in both directions."""
-    edges = set()
-    for triangle in TRIANGLES.tolist():
-        for first, second in itertools.pairwise([*triangle, triangle[0]]):
-            edges.add((min(first, second), max(first, second)))
-    forward = sorted(edges)
-    backward = [(second, first) for first, second in forward]
-    return forward + backward
 
 
 def _inverse_transposed(matrix: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The graph simulator: boxes on a floor, differentiable from end to end.
+"""The graph simulator: convex bodies on fixed surfaces, differentiable from end to end.
 
 A step is free motion, collision detection, a mesh graph network for the contacts, and shape
 matching.
@@ -7,7 +7,6 @@ matching.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,21 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from clashsim.core.box import Box
+from clashsim.core.convex_mesh import ConvexBody
 from clashsim.core.errors import DataError
-from clashsim.nets.contact_features import DETECTION_RANGE, SKIN, Contacts, Floor
+from clashsim.nets.contact_features import DETECTION_RANGE, Contacts, FreeStep
+from clashsim.nets.face_search import (
+    ContactSearch,
+    find_contacts,
+    fixed_mesh_contacts,
+    keep_facing,
+)
+from clashsim.nets.fixed_surfaces import FixedSurfaces
 from clashsim.nets.mesh_graph import GraphNet, step_with_contacts
-from clashsim.nets.nearest_points import attach_point_gradients, find_box_contacts, keep_facing
+from clashsim.nets.nearest_points import attach_point_gradients
 from clashsim.nets.network_file import read_net, shipped_net
 from clashsim.nets.rigid_bodies import (
-    TRIANGLES,
+    SKIN,
     RigidBodies,
     RigidBodyState,
     cross,
@@ -31,47 +38,32 @@ from clashsim.nets.rigid_bodies import (
     rotate_inverse,
 )
 from clashsim.sim.graph.detection import DetectionConfig, Detector
+from clashsim.sim.graph.surroundings import Surroundings, refuse_untrained, unit_of_length
 from clashsim.sim.inputs import check_boxes, check_vector, nothing_to_step
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What surrounds the boxes of a graph simulator.
-
-    Attributes:
-        gravity: (3,), m/s^2, world axes.
-        floor_normal: (3,), world axes, of any length.
-        floor_height: m, along the normal.
-        drag: 1/s, rate at which the velocity of boxes decays in flight.
-    """
-
-    gravity: Sequence[float] = (0.0, 0.0, -9.81)
-    floor_normal: Sequence[float] = (0.0, 0.0, 1.0)
-    floor_height: float = 0.0
-    drag: float = 0.0
-
-
 class GraphSim:
-    """Boxes on a floor by a mesh graph network.
+    """Convex bodies on fixed surfaces by a mesh graph network.
 
-    States are those of MuJoCo's free joints: qpos (7 numbers per box), then qvel (6 per box). A
+    States are those of MuJoCo's free joints: qpos (7 numbers per body), then qvel (6 per body). A
     step depends on the state alone, not on earlier steps.
 
     Attributes:
-        boxes: The boxes of one scene.
+        shapes: The k bodies of one scene.
         net: The network.
-        contact: (c,) or (boxes, c), contact parameters on the network's unit scale.
+        contact: (c,) or (k, c), contact parameters on the network's unit scale.
         dt: s, duration of a step.
+        length: m, the network's unit of length in this scene.
         gravity: (3,), m/s^2.
-        floor: The floor.
-        rounding: m, radius by which the boxes are rounded.
+        surfaces: What the bodies touch but do not move.
+        rounding: m, radius by which the bodies are rounded.
         coal: Whether contacts are found by Coal.
         drag: 1/s, rate at which velocity decays in flight.
     """
 
     def __init__(
         self,
-        boxes: Sequence[Box],
+        bodies: Sequence[Box | ConvexBody],
         contact: np.ndarray,
         *,
         net: GraphNet | Path | None = None,
@@ -80,20 +72,23 @@ class GraphSim:
         coal: bool = True,
         surroundings: Surroundings = Surroundings(),
     ) -> None:
-        """Make a simulator.
+        """Make a simulator; `clashsim.sim.graph.scene_bodies` makes one of a MuJoCo model.
 
         Args:
-            boxes: The boxes of one scene.
-            contact: (c,) or (boxes, c), contact parameters on the network's unit scale.
+            bodies: The bodies of one scene.
+            contact: (c,) or (bodies, c), contact parameters on the network's unit scale, of which
+                `net.domain` has the ranges.
             net: A network or its file; by default the one that comes with clashsim.
-            dt: s, duration of a step; the shipped network was trained for the default.
-            rounding: m, radius by which the boxes are rounded.
+            dt: s, duration of a step.
+            rounding: m, radius by which the bodies are rounded.
             coal: Find contacts by Coal, else by a batched search.
-            surroundings: Gravity, floor and drag.
+            surroundings: Gravity, drag, planes and fixed meshes.
         """
-        if not boxes:
-            raise DataError("a graph simulator needs at least one box")
-        self.boxes = tuple(boxes)
+        if not bodies:
+            raise DataError("a graph simulator needs at least one body")
+        self.shapes = tuple(
+            ConvexBody.of_box(body) if isinstance(body, Box) else body for body in bodies
+        )
         self.dt = dt
         self.rounding = rounding
         self.coal = coal
@@ -110,15 +105,15 @@ class GraphSim:
             raise DataError(f"the network takes {expected} contact parameters, got {count}")
         self.contact = np.asarray(contact, float)
         self.gravity = torch.tensor(surroundings.gravity, dtype=torch.float64)
-        normal = np.asarray(surroundings.floor_normal, float)
-        normal = normal / np.linalg.norm(normal)
-        self.floor = Floor(torch.tensor(normal), surroundings.floor_height)
+        refuse_untrained(self.net.domain, self.shapes, surroundings, dt=dt)
+        self.length = unit_of_length(self.net.domain, self.shapes)
+        planes = surroundings.planes()
+        self.surfaces = FixedSurfaces.of(planes, surroundings.fixed, length=self.length)
         self._detection = DetectionConfig(
-            normal=normal,
-            height=surroundings.floor_height,
-            skin=SKIN,
-            max_distance=DETECTION_RANGE,
+            planes=planes, skin=SKIN * self.length, max_distance=DETECTION_RANGE * self.length
         )
+        self._centre = torch.tensor(np.array([body.centre for body in self.shapes]))
+        self._axes = torch.tensor(np.array([body.axes for body in self.shapes]))
         # Of the last call without theta: number of scenes, bodies and detector.
         self._kept: tuple[int, RigidBodies, Detector | None] | None = None
 
@@ -128,14 +123,14 @@ class GraphSim:
         """Simulate N scenes, without gradients.
 
         Args:
-            start: (N, 13 boxes), states.
+            start: (N, 13 bodies), states.
             control: (N, T, 0), sets the number of steps T.
             theta: (c,) or (N, c), replaces the contact parameters.
 
         Returns:
-            States (N, T + 1, 13 boxes), the start included.
+            States (N, T + 1, 13 bodies), the start included.
         """
-        start, control = check_boxes(len(self.boxes), start, control)
+        start, control = check_boxes(len(self.shapes), start, control)
         if theta is not None:
             names = [f"contact parameter {i}" for i in range(self.contact.shape[-1])]
             theta = check_vector("theta", theta, len(start), names)
@@ -155,7 +150,7 @@ class GraphSim:
         """States of all bodies, scene by scene, over a differentiable rollout.
 
         Args:
-            start: (N, 13 boxes), states; gradients flow into it.
+            start: (N, 13 bodies), states; gradients flow into it.
             steps: Number of steps.
 
         Returns:
@@ -182,67 +177,86 @@ class GraphSim:
         """
         free = free_motion(bodies, state, self.gravity, self.dt)
         if detector is None:
-            contacts = find_box_contacts(bodies, state, self.floor, _pairs_in_scenes(bodies))
+            pairs = _pairs_in_scenes(bodies)
+            contacts = find_contacts(bodies, state, ContactSearch(self.surfaces, pairs))
         else:
-            faces, points = detector(
-                state.position.detach().numpy(), state.orientation.detach().numpy()
-            )
-            floors = int((faces[:, 1] < 0).sum())
-            found = Contacts(torch.as_tensor(faces), torch.as_tensor(points), floors)
-            contacts = keep_facing(bodies, state, found, self.floor)
-        contacts = attach_point_gradients(bodies, state, contacts, self.floor)
+            contacts = self._contacts_by_coal(bodies, state, detector)
+        contacts = attach_point_gradients(bodies, state, contacts)
         return step_with_contacts(
-            self.net, bodies, state, free, contacts, floor=self.floor, dt=self.dt
+            self.net, FreeStep(bodies, state, free, self.gravity, self.dt), contacts
         )
 
+    def _contacts_by_coal(
+        self, bodies: RigidBodies, state: RigidBodyState, detector: Detector
+    ) -> Contacts:
+        """Contacts that Coal finds; those with fixed meshes are found by the batched search."""
+        faces, points = detector(
+            state.position.detach().numpy(), state.orientation.detach().numpy()
+        )
+        planes = int((faces[:, 1] < 0).sum())
+        plane = np.clip(-1 - faces[:, 1], 0, None)
+        normal = self.surfaces.plane_normal[0][torch.as_tensor(plane[:planes])]
+        found = Contacts(
+            torch.as_tensor(np.maximum(faces, -1)),
+            torch.as_tensor(points),
+            torch.cat([normal, normal.new_zeros(len(faces) - planes, 3)]),
+            torch.ones(len(faces), dtype=torch.float64),
+            planes,
+        )
+        if self.surfaces.polygon.shape[1] > 0:
+            on_meshes = fixed_mesh_contacts(bodies, state, self.surfaces)
+            found = Contacts.join(on_meshes, found)
+        return keep_facing(bodies, state, found)
+
     def state(self, bodies: RigidBodies, rows: Tensor) -> RigidBodyState:
-        """Motion of the bodies' centres of mass from states (N, 13 boxes) of their origins."""
-        count = len(self.boxes)
+        """Motion of the bodies' centres of mass from states (N, 13 bodies) of their origins."""
+        count = len(self.shapes)
         qpos = rows[:, : 7 * count].reshape(-1, 7)
         qvel = rows[:, 7 * count :].reshape(-1, 6)
-        orientation = rotation_matrices(qpos[:, 3:])
-        arm = rotate(orientation, bodies.centre)
+        orientation = rotation_matrices(qpos[:, 3:])  # of the bodies' origins
+        arm = rotate(orientation, self._centre.repeat(len(rows), 1))
         angular_velocity = rotate(orientation, qvel[:, 3:])
         velocity = qvel[:, :3] + cross(angular_velocity, arm)
-        return RigidBodyState(qpos[:, :3] + arm, orientation, velocity, angular_velocity)
+        principal = orientation @ self._axes.repeat(len(rows), 1, 1)
+        return RigidBodyState(qpos[:, :3] + arm, principal, velocity, angular_velocity)
 
     def rows(self, bodies: RigidBodies, state: RigidBodyState) -> np.ndarray:
-        """States (N, 13 boxes) of the bodies' origins: the inverse of `state`."""
-        arm = rotate(state.orientation, bodies.centre)
-        rotation = Rotation.from_matrix(state.orientation.detach().numpy())
+        """States (N, 13 bodies) of the bodies' origins: the inverse of `state`."""
+        scenes = len(bodies) // len(self.shapes)
+        orientation = state.orientation @ self._axes.repeat(scenes, 1, 1).transpose(1, 2)
+        arm = rotate(orientation, self._centre.repeat(scenes, 1))
+        rotation = Rotation.from_matrix(orientation.detach().numpy())
         quaternion = rotation.as_quat(scalar_first=True)
         position = (state.position - arm).detach().numpy()
         qpos = np.concatenate([position, quaternion], 1)
         velocity = state.velocity - cross(state.angular_velocity, arm)
-        angular_velocity = rotate_inverse(state.orientation, state.angular_velocity)
+        angular_velocity = rotate_inverse(orientation, state.angular_velocity)
         qvel = torch.cat([velocity, angular_velocity], 1).detach().numpy()
-        scenes = len(qpos) // len(self.boxes)
         return np.concatenate([qpos.reshape(scenes, -1), qvel.reshape(scenes, -1)], 1)
 
     def _bodies(self, n: int, theta: np.ndarray | None) -> tuple[RigidBodies, Detector | None]:
         """The bodies of n scenes, and their detector."""
         if theta is None and self._kept is not None and self._kept[0] == n:
             return self._kept[1:]
-        count = len(self.boxes)
+        count = len(self.shapes)
         if theta is None:
-            per_box = np.broadcast_to(self.contact, (count, self.contact.shape[-1]))
-            contact = np.tile(per_box, (n, 1))
+            per_body = np.broadcast_to(self.contact, (count, self.contact.shape[-1]))
+            contact = np.tile(per_body, (n, 1))
         else:
             per_scene = np.broadcast_to(theta, (n, theta.shape[-1]))
             contact = np.repeat(per_scene, count, 0)
-        scene = np.repeat(np.arange(n), count)
-        bodies = RigidBodies.boxes(
-            self.boxes * n,
+        bodies = RigidBodies.of(
+            self.shapes,
             contact,
-            scene=scene.tolist(),
+            length=self.length,
+            scenes=n,
             drag=self.drag,
             rounding=self.rounding,
         )
         detector = None
         if self.coal:
-            corners = [box.corners - np.array(box.centre) for box in self.boxes] * n
-            faces = [TRIANGLES] * len(corners)
-            detector = Detector(corners, faces, scene, config=self._detection)
+            meshes = [shape.principal_parts() for shape in self.shapes] * n
+            detector = Detector(meshes, bodies.scene.numpy(), config=self._detection)
         if theta is None:
             self._kept = (n, bodies, detector)
         return bodies, detector
