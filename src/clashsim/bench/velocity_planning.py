@@ -87,11 +87,7 @@ class Record:
 def descend_by_gradient(simulator: Any, problem: VelocityProblem, budget: int) -> list[Iterate]:
     """Levenberg-Marquardt with the simulator's own Jacobians."""
 
-    def linearise(velocity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        residuals, jacobian = simulator.residuals_with_jacobian(velocity)
-        return residuals, jacobian
-
-    return _descend(linearise, problem, steps=budget - 1, evaluations=1)
+    return _descend(simulator.residuals_with_jacobian, problem, steps=budget - 1, evaluations=1)
 
 
 def descend_by_differences(simulator: Any, problem: VelocityProblem, budget: int) -> list[Iterate]:
@@ -176,12 +172,10 @@ class VelocityPlanner:
 
 PLANNERS = {
     "gradient": VelocityPlanner(GraphPlanning, descend_by_gradient, (12,)),
-    "finite-differences": VelocityPlanner(GraphPlanning, descend_by_differences, (12, 24)),
-    "cma-es": VelocityPlanner(GraphPlanning, search_by_cmaes, (12, 24)),
-    "mujoco-finite-differences": VelocityPlanner(
-        MujocoPlanning, descend_by_differences, (12, 24, 96)
-    ),
-    "mujoco-cma-es": VelocityPlanner(MujocoPlanning, search_by_cmaes, (12, 24, 96)),
+    "finite-differences": VelocityPlanner(GraphPlanning, descend_by_differences, (12,)),
+    "cma-es": VelocityPlanner(GraphPlanning, search_by_cmaes, (12,)),
+    "mujoco-finite-differences": VelocityPlanner(MujocoPlanning, descend_by_differences, (12, 24)),
+    "mujoco-cma-es": VelocityPlanner(MujocoPlanning, search_by_cmaes, (12, 48)),
 }
 _QUICK_BUDGETS = (6,)
 _QUICK_FRAMES = 24
