@@ -51,8 +51,8 @@ _QUICK_STRIKES = 1024
 _ANALYTIC = AnalyticConfig()
 # Chosen in one training each of 16, 64 and 512 environments: 16 needed as many strikes as 64.
 _PPO = PpoConfig(steps=100_000, num_envs=64, batch=256)
-_PPO_SCRATCH = PpoConfig(steps=100_000, num_envs=512, batch=512, guided=0)
-_SAC_STRIKES = 20_000
+_PPO_SCRATCH = PpoConfig(steps=50_000, num_envs=512, batch=512, guided=0)
+_SAC_STRIKES = 10_000
 _SAC_GUIDED_SHARE = 0.25  # of the strikes, that a lookahead chooses at the beginning
 
 
