@@ -160,6 +160,7 @@ ROWS = {
             "within distance_mm mujoco_within mujoco_mm seconds",
             "evaluations of",
         ),
+        _row({"what": "gradient", "task": "throw"}, "gradient_error trend_error", "of"),
     ],
     "policy-gradients": [
         _row(

@@ -38,7 +38,7 @@ from clashsim.bench.graph_scenes import (
 from clashsim.bench.lab_sets import choose
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row, optional
-from clashsim.bench.velocity_planning import PLANNERS, planner_rows, quick_task
+from clashsim.bench.velocity_planning import PLANNERS, gradient_row, planner_rows, quick_task
 from clashsim.bench.velocity_tasks import TASKS, make_problem
 from clashsim.sim.graph.simulator import GraphSim
 
@@ -170,6 +170,8 @@ def _plan_task(
     task = quick_task(TASKS[name]) if options.quick else TASKS[name]
     count = _QUICK_STARTS if options.quick else options.seeds or _NUM_TASK_STARTS
     problem = make_problem(task, count, seed=0)
+    if "gradient" in methods:
+        rows.append(gradient_row(problem))
     advance(1)
     for method in methods:
         with optional(rows, task=name, method=method):

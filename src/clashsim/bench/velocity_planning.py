@@ -33,6 +33,8 @@ from clashsim.optim.search import CmaEs
 # m/s, by which finite differences change a velocity. Smaller ones see the steps that the outcome
 # makes with the moment of the contact within a frame, and not its trend.
 _DIFFERENCE = 0.1
+_SMALL_DIFFERENCE = 1e-4  # m/s, for derivatives at a point
+_CHECKED_STARTS = 10  # whose gradients are compared with finite differences
 _POPULATION = 6  # of CMA-ES
 _DAMPING = BatchDamping(initial=1e-2, decrease=4.0, increase=4.0, relative_floor=1e-2)
 
@@ -92,17 +94,12 @@ def descend_by_gradient(simulator: Any, problem: VelocityProblem, budget: int) -
 
 def descend_by_differences(simulator: Any, problem: VelocityProblem, budget: int) -> list[Iterate]:
     """Levenberg-Marquardt with Jacobians from forward differences."""
-    dim = problem.first.shape[1]
 
     def linearise(velocity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         residuals = simulator.residuals(velocity)
-        columns = []
-        for axis in np.eye(dim):
-            moved = simulator.residuals(velocity + _DIFFERENCE * axis)
-            columns.append((moved - residuals) / _DIFFERENCE)
-        return residuals, np.stack(columns, 2)
+        return residuals, _differences(simulator, velocity, residuals, step=_DIFFERENCE)
 
-    rollouts = 1 + dim
+    rollouts = 1 + problem.first.shape[1]
     return _descend(linearise, problem, steps=budget // rollouts - 1, evaluations=rollouts)
 
 
@@ -123,6 +120,17 @@ def search_by_cmaes(simulator: Any, problem: VelocityProblem, budget: int) -> li
         search.tell(points, np.stack(costs, 1))
         record.end_iteration()
     return record.iterates
+
+
+def _differences(
+    simulator: Any, velocity: np.ndarray, residuals: np.ndarray, *, step: float
+) -> np.ndarray:
+    """Forward differences (n, o, d) of residuals, whose values at the velocities are given."""
+    columns = []
+    for axis in np.eye(velocity.shape[1]):
+        moved = simulator.residuals(velocity + step * axis)
+        columns.append((moved - residuals) / step)
+    return np.stack(columns, 2)
 
 
 def _descend(
@@ -223,6 +231,39 @@ def planner_rows(name: str, problem: VelocityProblem, *, quick: bool) -> list[Ro
             }
         )
     return rows
+
+
+def gradient_row(problem: VelocityProblem) -> Row:
+    """Compare the graph simulator's gradients with its own finite differences.
+
+    Returns:
+        A row with medians over some starts: `gradient_error`, the difference of the Jacobian from
+        the derivative of the simulated outcome, relative to the latter; and `trend_error`, the
+        difference of that derivative from the change over 0.1 m/s, relative to the latter.
+    """
+    some = replace(
+        problem,
+        at_rest=problem.at_rest[:_CHECKED_STARTS],
+        target=problem.target[:_CHECKED_STARTS],
+        first=problem.first[:_CHECKED_STARTS],
+    )
+    simulator = GraphPlanning(some)
+    residuals, jacobian = simulator.residuals_with_jacobian(some.first)
+    derivative = _differences(simulator, some.first, residuals, step=_SMALL_DIFFERENCE)
+    trend = _differences(simulator, some.first, residuals, step=_DIFFERENCE)
+    return {
+        "what": "gradient",
+        "task": problem.task.name,
+        "gradient_error": _median_relative_difference(jacobian, derivative),
+        "trend_error": _median_relative_difference(derivative, trend),
+        "of": len(residuals),
+    }
+
+
+def _median_relative_difference(jacobian: np.ndarray, reference: np.ndarray) -> float:
+    """Median over n Jacobians (n, o, d) of the norm of their difference over the reference's."""
+    difference = np.linalg.norm(jacobian - reference, axis=(1, 2))
+    return round(float(np.median(difference / np.linalg.norm(reference, axis=(1, 2)))), 3)
 
 
 def _mean_millimetres(metres: np.ndarray) -> float:
