@@ -13,7 +13,7 @@ pytest.importorskip("stable_baselines3", reason="training needs Stable-Baselines
 
 from clashsim.bench import policy_gradients, push_to_stop
 from clashsim.bench.options import BenchOptions
-from clashsim.bench.push_to_stop import CLOSE, _VelocitySearch
+from clashsim.bench.push_to_stop import CLOSE
 from clashsim.bench.velocity_planning import (
     descend_by_differences,
     descend_by_gradient,
@@ -114,25 +114,11 @@ def test_a_distance_of_a_push_is_that_of_the_upright_edges():
     np.testing.assert_allclose(distances(upright.residuals(error)), [by_hand, 0.0])
 
 
-def test_the_search_along_a_line_goes_back_where_the_distance_rises():
-    search = _VelocitySearch(np.array([1.0, 0.2]))
-    solution = torch.tensor([0.63, 0.91], dtype=torch.float64)
-    history = []
-    for _ in range(25):
-        error = search.velocity - solution
-        search.step(error.abs().numpy(), error)
-        history.append(search.best_distance.numpy())
-    assert (np.diff(history, axis=0) <= 0).all()
-    assert history[-1].max() < 5e-3
-
-
 def test_the_bench_has_a_row_per_method_and_task():
     rows = push_to_stop.run(BenchOptions(quick=True, sets=["throw"]))
     assert rows[0]["what"] == "gradient" and rows[0]["of"] == 2
     assert [row["method"] for row in rows[1:]] == list(push_to_stop.PLANNERS)
     assert all(0 <= row["within"] <= 1 and row["of"] == 2 for row in rows[1:])
-    line = push_to_stop.run(BenchOptions(quick=True, sets=["line"]))
-    assert line[-1]["last_distance_mm"] == line[-1]["distance_mm"]
 
 
 class Toy(torch.nn.Module):

@@ -3,8 +3,7 @@
 The set `line` is Fig. 1 of the few-shot paper: cube 0 slides along x into cube 1, which should come
 to rest at the target. The pushing velocity is found by gradient descent through the graph
 simulator. A start is a first guess of this velocity; it converges if the final distance is below
-10 mm within 10 epochs. The search ends when all starts have converged. A step is taken only where
-the simulated distance falls, so that the last epoch is the best one.
+10 mm within 10 epochs. The search ends when all starts have converged.
 
 The cubes collide at some time between two frames, and this time changes where the second cube stops
 by some millimetres. So gradients are means over three gaps between the cubes at the start, which
@@ -15,7 +14,7 @@ Figures over all starts are given twice: for each start's best epoch (`distance_
 and for the last epoch (`last_converged`, `last_distance_mm`, `last_mujoco_mm`).
 
 The sets `push` and `throw` are the tasks of `velocity_tasks`, with the planners of
-`velocity_planning`.
+`velocity_planning`, whose last iteration is the best one.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _GAP = 0.14  # m, between the centres at the start
 _GAP_OFFSETS = (0.0, 0.0023, -0.0023)  # m; the first is the nominal gap
 _FIRST_STEP = 0.06  # m/s, by which the search changes a velocity at first
 _STEP_GROWTH = 1.3  # factor on the step where the gradient has kept its sign
-_STEP_SHRINKAGE = 0.5  # factor on the step where the sign has changed, or the distance not fallen
+_STEP_SHRINKAGE = 0.5  # factor on the step where the sign has changed
 _VELOCITIES = (0.1, 2.5)  # m/s, the range of pushing velocities
 _FIRST_VELOCITIES = (0.7, 1.2)  # m/s, range of first guesses
 _TARGETS = (0.04, 0.1)  # m, range of how far cube 1 should go
@@ -150,11 +149,11 @@ def _push_along_line(options: BenchOptions) -> list[Row]:
     pushing = _Pushing(count, frames)
     for _ in range(epochs + 1):
         distance, gradient = pushing.evaluate(search.velocity, target)
-        search.step(distance, gradient)
-        history.velocities.append(search.best_velocity.numpy().copy())
-        history.distances.append(search.best_distance.numpy().copy())
+        history.velocities.append(search.velocity.numpy().copy())
+        history.distances.append(distance)
         if history.converged_so_far.all():
             break
+        search.step(gradient)
     return [*history.rows(), _summary(history, pushing)]
 
 
@@ -225,37 +224,26 @@ class _Pushing:
 
 
 class _VelocitySearch:
-    """Rprop (Riedmiller and Braun 1993) on the velocity of each start, with backtracking.
+    """Rprop (Riedmiller and Braun 1993) on the velocity of each start.
 
-    Through an impact the size of a gradient says little, but its sign is right. Where the simulated
-    distance has not fallen, the search goes back and makes a shorter step.
-
-    Attributes:
-        velocity: Velocities (starts,) to simulate next, m/s.
-        best_velocity: Velocities (starts,) of the smallest distances so far, m/s.
-        best_distance: These distances (starts,), m.
+    Through an impact the size of a gradient says little, but its sign is right.
     """
 
     def __init__(self, velocity: np.ndarray) -> None:
         self.velocity = torch.tensor(velocity)
-        self.best_velocity = self.velocity
-        self.best_distance = torch.full_like(self.velocity, torch.inf)
-        self._step = torch.full_like(self.velocity, _FIRST_STEP / _STEP_GROWTH)
-        self._sign = torch.zeros_like(self.velocity)  # of the gradient at the best velocity
+        self._step = torch.full((len(velocity),), _FIRST_STEP, dtype=torch.float64)
+        self._last_sign: Tensor | None = None
 
-    def step(self, distance: np.ndarray, gradient: Tensor) -> None:
-        """Learn from the distances (starts,) and the gradients (starts,) at `velocity`."""
-        simulated = torch.tensor(distance)
+    def step(self, gradient: Tensor) -> None:
+        """Move all velocities against their gradients (count,)."""
         sign = torch.sign(gradient)
-        fell = simulated < self.best_distance
-        goes_on = fell & (sign * self._sign >= 0)
-        longer = _STEP_GROWTH * self._step
-        shorter = _STEP_SHRINKAGE * self._step
-        self._step = torch.where(goes_on, longer, shorter)
-        self.best_velocity = torch.where(fell, self.velocity, self.best_velocity)
-        self.best_distance = torch.where(fell, simulated, self.best_distance)
-        self._sign = torch.where(fell, sign, self._sign)
-        self.velocity = (self.best_velocity - self._step * self._sign).clamp(*_VELOCITIES)
+        if self._last_sign is not None:
+            same_sign = sign == self._last_sign
+            longer = _STEP_GROWTH * self._step
+            shorter = _STEP_SHRINKAGE * self._step
+            self._step = torch.where(same_sign, longer, shorter)
+        self._last_sign = sign
+        self.velocity = (self.velocity - self._step * sign).clamp(*_VELOCITIES)
 
 
 def _summary(history: _History, pushing: _Pushing) -> Row:
