@@ -155,6 +155,19 @@ ROWS = {
             "distance_mm mujoco_mm epochs_needed last_distance_mm last_mujoco_mm",
             "epoch converged of last_converged",
         ),
+        _row(
+            {"what": "plan", "task": "throw", "method": "mujoco-finite-differences"},
+            "within distance_mm mujoco_within mujoco_mm seconds",
+            "evaluations of",
+        ),
+        _row({"what": "gradient", "task": "throw"}, "gradient_error trend_error", "of"),
+    ],
+    "policy-gradients": [
+        _row(
+            {"method": "ppo-scratch"},
+            "reached seconds",
+            "seed strikes evaluations limit succeeded of",
+        ),
     ],
     "bowling": [
         _row({"what": "error"}, "seconds position_pct rotation_deg", "frame cubes scenes"),

@@ -259,10 +259,51 @@ TABLES = {
     "push-to-stop": (
         "push-to-stop",
         lambda r: figures(
-            [x for x in r if x["start"] == "all" or x["epoch"] in (0, 10)],
+            [x for x in r if x.get("start") == "all" or x.get("epoch") in (0, 10)],
             dict.fromkeys(
                 ("start", "epoch", "velocity", "distance_mm", "converged", "of", "mujoco_mm"), ""
             ),
+        ),
+    ),
+    "velocity-planning": (
+        "push-to-stop",
+        lambda r: figures(
+            [x for x in r if x.get("what") == "plan"],
+            {
+                "task": "",
+                "method": "",
+                "evaluations": "d",
+                "within": ".2f",
+                "distance_mm": ".1f",
+                "mujoco_within": ".2f",
+                "mujoco_mm": ".1f",
+                "seconds": ".1f",
+                "of": "d",
+            },
+        ),
+    ),
+    "velocity-gradients": (
+        "push-to-stop",
+        lambda r: figures(
+            [x for x in r if x.get("what") == "gradient"],
+            {"task": "", "gradient_error": ".3g", "trend_error": ".3g", "of": "d"},
+        ),
+    ),
+    "policy-gradients": (
+        "policy-gradients",
+        lambda r: figures(
+            r,
+            {
+                "method": "",
+                "seed": "",
+                "strikes": ",.0f",
+                "evaluations": ",.0f",
+                "limit": ",d",
+                "reached": ".3f",
+                "seconds": ".2f",
+                "succeeded": "",
+                "of": "",
+            },
         ),
     ),
     "bowling-error": (

@@ -36,6 +36,7 @@ MODULES = {
     "real-pendulum": "real_pendulum",
     "real-tosses": "real_tosses",
     "push-to-stop": "push_to_stop",
+    "policy-gradients": "policy_gradients",
     "throws": "throws",
     "bowling": "bowling",
     "scaling": "scaling",

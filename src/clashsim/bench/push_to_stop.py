@@ -1,9 +1,9 @@
-"""A pushed cube that must stop a second one at a target (few-shot paper, Fig. 1).
+"""Velocities of pushes and throws, planned by gradients through the graph simulator.
 
-Cube 0 slides along x into cube 1, which should come to rest at the target. The pushing velocity is
-found by gradient descent through the graph simulator. A start is a first guess of this velocity; it
-converges if the final distance is below 10 mm within 10 epochs. The search ends when all starts
-have converged.
+The set `line` is Fig. 1 of the few-shot paper: cube 0 slides along x into cube 1, which should come
+to rest at the target. The pushing velocity is found by gradient descent through the graph
+simulator. A start is a first guess of this velocity; it converges if the final distance is below
+10 mm within 10 epochs. The search ends when all starts have converged.
 
 The cubes collide at some time between two frames, and this time changes where the second cube stops
 by some millimetres. So gradients are means over three gaps between the cubes at the start, which
@@ -12,10 +12,14 @@ differ by less than the first cube moves in a frame; distances are those of the 
 
 Figures over all starts are given twice: for each start's best epoch (`distance_mm`, `mujoco_mm`)
 and for the last epoch (`last_converged`, `last_distance_mm`, `last_mujoco_mm`).
+
+The sets `push` and `throw` are the tasks of `velocity_tasks`, with the planners of
+`velocity_planning`, whose last iteration is the best one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,11 +34,15 @@ from clashsim.bench.graph_scenes import (
     rollout_in_mujoco,
     unit_contact,
 )
+from clashsim.bench.lab_sets import choose
 from clashsim.bench.options import BenchOptions
-from clashsim.bench.rows import Row
+from clashsim.bench.rows import Row, optional
+from clashsim.bench.velocity_planning import PLANNERS, gradient_row, planner_rows, quick_task
+from clashsim.bench.velocity_tasks import TASKS, make_problem
 from clashsim.sim.graph.simulator import GraphSim
 
-OPTIONS = frozenset({"seeds"})
+OPTIONS = frozenset({"seeds", "sets", "methods"})
+SETS = ("line", *TASKS)
 EPOCHS = 10
 CLOSE = 0.010  # m: a start that gets closer has converged
 _FRAMES = 64
@@ -47,6 +55,7 @@ _VELOCITIES = (0.1, 2.5)  # m/s, the range of pushing velocities
 _FIRST_VELOCITIES = (0.7, 1.2)  # m/s, range of first guesses
 _TARGETS = (0.04, 0.1)  # m, range of how far cube 1 should go
 _NUM_STARTS = 10
+_NUM_TASK_STARTS = 100  # of each of the sets `push` and `throw`
 _QUICK_STARTS = 2
 _QUICK_EPOCHS = 2
 _QUICK_FRAMES = 40
@@ -104,14 +113,33 @@ def sample_starts(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run(options: BenchOptions = BenchOptions()) -> list[Row]:
-    """Search pushing velocities from several starts.
+    """Plan velocities from many starts.
 
     Args:
-        options: Its `seeds` is the number of starts.
+        options: Its `seeds` is the number of starts of each set; its sets are among `SETS`, its
+            methods among the planners of pushes and throws.
 
     Returns:
-        One row per start and epoch, and one over all starts.
+        Of the set `line` one row per start and epoch, and one over all starts; of each other set
+        one row per method and number of evaluations.
     """
+    sets = choose(options.sets, SETS)
+    methods = choose(options.methods, list(PLANNERS), what="method")
+    rows: list[Row] = []
+    parts = sum(1 if name == "line" else 1 + len(methods) for name in sets)
+    with options.progress("planning", parts) as advance:
+        for name in sets:
+            if name == "line":
+                rows += _push_along_line(options)
+                advance(1)
+            else:
+                _plan_task(name, methods, rows, options=options, advance=advance)
+            options.save(rows)
+    return rows
+
+
+def _push_along_line(options: BenchOptions) -> list[Row]:
+    """Rows of the set `line`."""
     count = _QUICK_STARTS if options.quick else options.seeds or _NUM_STARTS
     epochs = _QUICK_EPOCHS if options.quick else EPOCHS
     frames = _QUICK_FRAMES if options.quick else _FRAMES
@@ -119,17 +147,36 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
     history = _History(target)
     search = _VelocitySearch(velocity)
     pushing = _Pushing(count, frames)
-    with options.progress("epochs", epochs + 1) as advance:
-        for _ in range(epochs + 1):
-            distance, gradient = pushing.evaluate(search.velocity, target)
-            history.velocities.append(search.velocity.numpy().copy())
-            history.distances.append(distance)
-            options.save(history.rows())
-            advance(1)
-            if history.converged_so_far.all():
-                break
-            search.step(gradient)
+    for _ in range(epochs + 1):
+        distance, gradient = pushing.evaluate(search.velocity, target)
+        history.velocities.append(search.velocity.numpy().copy())
+        history.distances.append(distance)
+        if history.converged_so_far.all():
+            break
+        search.step(gradient)
     return [*history.rows(), _summary(history, pushing)]
+
+
+def _plan_task(
+    name: str,
+    methods: list[str],
+    rows: list[Row],
+    *,
+    options: BenchOptions,
+    advance: Callable[[int], None],
+) -> None:
+    """Append the rows of a set other than `line`."""
+    task = quick_task(TASKS[name]) if options.quick else TASKS[name]
+    count = _QUICK_STARTS if options.quick else options.seeds or _NUM_TASK_STARTS
+    problem = make_problem(task, count, seed=0)
+    if "gradient" in methods:
+        rows.append(gradient_row(problem))
+    advance(1)
+    for method in methods:
+        with optional(rows, task=name, method=method):
+            rows += planner_rows(method, problem, quick=options.quick)
+        options.save(rows)
+        advance(1)
 
 
 class _Pushing:

@@ -54,24 +54,26 @@ class BenchCommandOptions:
             "real-pendulum",
             "real-tosses",
             "push-to-stop",
+            "policy-gradients",
             "throws",
             "bowling",
             "scaling",
         ]
     ]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the
-    virtual laboratory, a stand-in for reality; real-slides: error of predicted rest poses of
-    struck bodies; sampling: strikes per second against bare MuJoCo; base: accuracy of base
-    models before any real data; transfer: ten strikes on one object for another of the same
-    material; scenes: scenes of users, calibrated without settings; throughput: strikes per
-    second of MuJoCo and of the hybrid simulator; planning: planned strikes executed in the
-    laboratory; search-time: time to plan in MuJoCo and in the hybrid simulator; routes: trained
-    policies executed in the laboratory; loop: the real-sim-real loop where the laboratory
-    differs from the scene; advise: ten advised strikes against ten random ones; basin-hopping:
-    identification in MJX from poor initial values, against one descent, multi-start and CMA-ES;
-    real-pendulum: a real double pendulum predicted from 40 frames, with and without neural
-    scalars; real-tosses: rollouts of a tossed cube on public recordings; push-to-stop: a pushing
-    velocity found by gradients through the graph simulator; throws: planned throws of bodies in
+    virtual laboratory, a stand-in for reality; real-slides: error of predicted rest poses of struck
+    bodies; sampling: strikes per second against bare MuJoCo; base: accuracy of base models before
+    any real data; transfer: ten strikes on one object for another of the same material; scenes:
+    scenes of users, calibrated without settings; throughput: strikes per second of MuJoCo and of
+    the hybrid simulator; planning: planned strikes executed in the laboratory; search-time: time to
+    plan in MuJoCo and in the hybrid simulator; routes: trained policies executed in the laboratory;
+    loop: the real-sim-real loop where the laboratory differs from the scene; advise: ten advised
+    strikes against ten random ones; basin-hopping: identification in MJX from poor initial values,
+    against one descent, multi-start and CMA-ES; real-pendulum: a real double pendulum predicted
+    from 40 frames, with and without neural scalars; real-tosses: rollouts of a tossed cube on
+    public recordings; push-to-stop: velocities of pushes and throws planned by gradients through
+    the graph simulator, against CMA-ES; policy-gradients: strikes until a pushing policy succeeds,
+    trained by gradients through the strike table, PPO and SAC; throws: planned throws of bodies in
     space; bowling: the graph simulator against MuJoCo, one cube hitting ten others; scaling:
     sampling and calibration with one and two Ray workers, and with one worker killed.
     """

@@ -122,12 +122,12 @@ class PpoLearner(nn.Module):
         self.config = config
         self.rounds_done = 0
         action_size = len(task.low)
-        self.actor = _perceptron(
+        self.actor = perceptron(
             (OBSERVATION_SIZE, config.width, config.width, action_size),
             task.rng,
             last_gain=_ACTOR_GAIN,
         )
-        self.critic = _perceptron(
+        self.critic = perceptron(
             (OBSERVATION_SIZE, config.width, config.width, 1), task.rng, last_gain=_CRITIC_GAIN
         )
         self.log_std = nn.Parameter(
@@ -246,8 +246,14 @@ class PpoLearner(nn.Module):
         return (-0.5 * standardised.square() - self.log_std).sum(1)
 
 
-def _perceptron(sizes: tuple[int, ...], rng: torch.Generator, *, last_gain: float) -> nn.Sequential:
-    """Return linear layers of these sizes with rectifiers between them, as `Policy` has them."""
+def perceptron(sizes: tuple[int, ...], rng: torch.Generator, *, last_gain: float) -> nn.Sequential:
+    """Return linear layers with rectifiers between them, as `Policy` has them.
+
+    Args:
+        sizes: Numbers of inputs, of the outputs of each hidden layer, and of outputs.
+        rng: Draws the orthogonal weights, on its device.
+        last_gain: Scale of the last layer's weights.
+    """
     gains = [_HIDDEN_GAIN] * (len(sizes) - 2) + [last_gain]
     layers: list[nn.Module] = []
     for (inputs, outputs), gain in zip(pairwise(sizes), gains, strict=True):

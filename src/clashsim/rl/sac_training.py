@@ -102,7 +102,7 @@ def train(
     """
     starts = StartDistribution(anywhere_share=config.anywhere_share, noise=config.noise)
     env = StrikeVecEnv(Push.of(scene, model, config.num_envs, starts), seed=seed)
-    sac = _make_sac(env, config, seed)
+    sac = make_sac(env, config, seed)
     job = {
         "config": asdict(config),
         "seed": seed,
@@ -144,7 +144,8 @@ def train(
     )
 
 
-def _make_sac(env: StrikeVecEnv, config: SacConfig, seed: int) -> SAC:
+def make_sac(env: StrikeVecEnv, config: SacConfig, seed: int) -> SAC:
+    """Return an untrained SAC of Stable-Baselines3 for some environments."""
     return SAC(
         "MlpPolicy",
         env,
