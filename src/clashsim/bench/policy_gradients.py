@@ -59,8 +59,13 @@ _SAC_GUIDED_SHARE = 0.25  # of the strikes, that a lookahead chooses at the begi
 class Learner(Protocol):
     """A policy in training."""
 
-    strikes: int
-    evaluations: int
+    @property
+    def strikes(self) -> int:
+        """Number of simulated strikes so far."""
+
+    @property
+    def evaluations(self) -> int:
+        """Number of reads of the strike table so far, those of lookaheads included."""
 
     def train(self) -> None:
         """Train for one round."""

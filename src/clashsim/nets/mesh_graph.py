@@ -146,7 +146,7 @@ class GraphNet(nn.Module):
             weight = first.weight[:, columns].clone()
             middle = torch.tensor((low + high) / 2, dtype=weight.dtype)
             stretch = torch.tensor((high - low) / 2, dtype=weight.dtype)
-            first.bias += weight @ middle
+            first.bias.add_(weight @ middle)
             first.weight[:, columns] = weight * stretch
         return net.eval()
 
