@@ -53,6 +53,9 @@ PRIOR_SCALES = tuple(
 # Log densities of left-out groups are divided by this before they weigh fits: with ten impacts a
 # difference of a few nats is chance.
 _TEMPERATURE = 3.0
+# Largest error of a left-out impact over the size of its outcome. The linearised model is far off
+# where few impacts leave a direction open, and the model itself is not.
+_MAX_LEFT_OUT_ERROR = 0.5
 _MAX_FITS = 4  # that are averaged
 _MIN_WEIGHT = 0.05  # relative to the best fit; fits of a lower weight are dropped
 
@@ -214,8 +217,8 @@ def _left_out(fitted: _Fitted) -> Prediction:
     of_fits = [posterior.leave_group_out for posterior in fitted.posteriors]
     predictions = []
     for fit in of_fits:
-        variance = fit.variance.numpy() + fitted.pose_variance
-        predictions.append(Prediction(fit.error.numpy(), variance))
+        error = Prediction(fit.error.numpy(), fit.variance.numpy() + fitted.pose_variance)
+        predictions.append(error.shortened(_MAX_LEFT_OUT_ERROR))
     return average(predictions, fitted.weights)
 
 

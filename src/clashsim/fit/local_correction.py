@@ -18,8 +18,6 @@ _MIN_IMPACTS = 4  # that a correction needs
 # Arguments `floor` and `amplitude` of `regress`.
 _FLOOR = 0.5
 _AMPLITUDE = 0.3
-# By how much the score of the process must be higher than that of the physics to count as much.
-_MARGIN = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +86,7 @@ class LocalCorrection:
         except torch.linalg.LinAlgError:
             return None
         error = process.left_out_errors() / size[:, None]
-        credit = share(error, reference, margin=_MARGIN)
+        credit = share(error, reference)
         return LocalCorrection(inputs, process, typical_error(error), credit, error)
 
     def predict(

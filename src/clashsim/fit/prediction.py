@@ -19,6 +19,11 @@ class Prediction:
         """Norm (N, 1) of the mean."""
         return np.linalg.norm(self.mean, axis=1, keepdims=True)
 
+    def shortened(self, limit: float) -> Prediction:
+        """The same with means of at most this norm, which stay as many standard deviations."""
+        factor = limit / np.maximum(self.size, limit)
+        return Prediction(factor * self.mean, factor**2 * self.variance)
+
     def mixed_with(self, other: Prediction, share: np.ndarray | float) -> Prediction:
         """The average with another prediction, of a share (N, 1); a difference is uncertainty."""
         mean = (1 - share) * self.mean + share * other.mean

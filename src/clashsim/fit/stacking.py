@@ -18,6 +18,9 @@ _SCALE_MEDIAN = 0.05
 _SCALE_STD = 1.0
 # Differences of scores are divided by this: the larger, the more evenly models share.
 _TEMPERATURE = 4.0
+# By how much the score of an alternative must be higher for an equal share. Among a few impacts a
+# wrong model is sometimes better by chance.
+_MARGIN = 4.0
 
 
 def _log_density(error: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -49,16 +52,15 @@ def score(error: np.ndarray) -> float:
     return float(density[chosen, np.arange(len(error))].sum())
 
 
-def share(alternative: np.ndarray, reference: np.ndarray, *, margin: float = 0.0) -> float:
+def share(alternative: np.ndarray, reference: np.ndarray) -> float:
     """Share of an alternative model beside a reference model.
 
     Args:
         alternative: Leave-one-out errors (n, k) of the alternative, over the sizes of the outcomes.
         reference: Those of the reference.
-        margin: By how much the alternative's score must be higher for an equal share.
 
     Returns:
         Between 0 and 1.
     """
-    difference = score(alternative) - score(reference) - margin
+    difference = score(alternative) - score(reference) - _MARGIN
     return float(expit(difference / _TEMPERATURE))
