@@ -109,6 +109,7 @@ def test_evidences_that_were_compared_replace_the_estimate():
 
 
 @pytest.mark.usefixtures("quick_report")
+@pytest.mark.slow
 def test_a_scene_without_settings_says_what_was_freed(tmp_path, capsys):
     scene = next(scene for scene in user_scenes() if scene.planar and scene.striker)
     rng = np.random.default_rng(0)

@@ -175,6 +175,7 @@ def test_the_surface_of_a_turned_box_is_the_face_on_top() -> None:
     assert cylinder.inset(np.array([0.06, 0.08, 0.2])) == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_block_on_a_table_is_calibrated_in_space(tmp_path: Path) -> None:
     scene = scene_with()
     path = tmp_path / "scene.xml"

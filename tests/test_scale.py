@@ -169,6 +169,7 @@ def test_an_item_that_kills_every_worker_is_given_up_and_the_others_finish(
     assert dict(two(squared, range(4))) == {i: i * i for i in range(4)}
 
 
+@pytest.mark.slow
 def test_sampling_has_the_same_bits_with_one_and_two_workers_and_here(two):
     scene, n = Scene.load("puck"), 2 * 4096 + 100
     wanted = bits(sample(scene, n, 7))

@@ -163,6 +163,7 @@ def test_other_scenes_still_say_what_they_lack() -> None:
         candidates(Scene.load("ellipse"), 0)
 
 
+@pytest.mark.slow
 def test_a_throw_is_planned_and_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = folder / "throw"
     command = ["plan", str(folder / "cube"), "--target", "0.3", "0.1", "-o", str(out)]
