@@ -280,6 +280,11 @@ def _check_calibration(calibration: Calibration) -> None:
         raise RunError("the run is damaged: theta.json does not have the parameters of scene.json")
     if not calibration.posteriors or len(calibration.weights) != len(calibration.posteriors):
         raise RunError("the run is damaged: config.json does not have a weight for each posterior")
+    for posterior in calibration.posteriors:
+        of_params = (posterior.std, posterior.mean, posterior.anchor, posterior.constants_std)
+        shapes = {tuple(values.shape) for values in (*of_params, posterior.dual.sum(0))}
+        if shapes != {(len(params),)}:
+            raise RunError("the run is damaged: a posterior has other parameters than scene.json")
 
 
 def asset_path(name: str) -> str:

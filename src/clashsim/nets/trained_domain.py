@@ -7,7 +7,7 @@ another duration are then the same problem, as long as these numbers and `relati
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor
 
 Range = tuple[float, float]
 CONTACT_NAMES = ("friction", "stiffness", "damping", "d0", "width")
+_LARGEST = sys.float_info.max
 _LINEAR = "d0"  # the others have a logarithmic scale
 _FRICTION = 0  # index of friction
 _ANY: Range = (0.0, 1e9)
@@ -148,7 +149,8 @@ def _scaled(ranges: tuple[Range, ...], plain: np.ndarray) -> np.ndarray:
 
 def _number(value: Any) -> float:
     """A finite number of a file."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not -_LARGEST <= value <= _LARGEST:  # a whole number may be too large
         raise ValueError("its trained domain holds something that is not a finite number")
     return value
 
