@@ -15,6 +15,7 @@ import mujoco
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+from clashsim.core.angles import wrap_angle
 from clashsim.core.errors import DataError
 
 _FREE = int(mujoco.mjtJoint.mjJNT_FREE)
@@ -265,12 +266,12 @@ class Mechanism:
         positions, rotations = self.posture_poses
         recorded = self.planar_posture_poses(plane, zero_yaw)
         away = pose[:, None, :2] - recorded[:, :2]
-        turn = (pose[:, None, 2] - recorded[:, 2] + np.pi) % (2 * np.pi) - np.pi
-        distance = (away**2).sum(2) + (_ROTATION_LENGTH * turn) ** 2
+        yaw_away = wrap_angle(pose[:, None, 2] - recorded[:, 2])
+        distance = (away**2).sum(2) + (_ROTATION_LENGTH * yaw_away) ** 2
         nearest = np.argmin(distance, axis=1)
         height = positions[nearest] @ plane[2]
         position = pose[:, :2] @ plane[:2] + height[:, None] * plane[2]
-        rotated = turn[np.arange(len(pose)), nearest, None] * plane[2]
+        rotated = yaw_away[np.arange(len(pose)), nearest, None] * plane[2]
         return position, Rotation.from_rotvec(rotated).as_matrix() @ rotations[nearest]
 
     def reached(self, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

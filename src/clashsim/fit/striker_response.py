@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,8 @@ class StrikerResponse:
             rows: Indices of impacts (R,).
             unit: Theta on its unit scale (R, p).
         """
-        return _Response.apply(change, unit, rows, self)  # type: ignore[no-any-return, no-untyped-call]
+        apply: Callable[..., Tensor] = _Response.apply
+        return apply(change, unit, rows, self)
 
     def at_unit(self, rows: np.ndarray, unit: np.ndarray) -> np.ndarray:
         """`__call__` for theta on its unit scale (M, p)."""

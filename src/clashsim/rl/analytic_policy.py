@@ -23,7 +23,7 @@ from clashsim.rl.corridor_formulas import (
     rewards,
 )
 from clashsim.rl.device_env import DevicePush
-from clashsim.rl.device_ppo import perceptron
+from clashsim.rl.device_ppo import perceptron, set_learning_rate
 from clashsim.rl.routes import CORRIDOR_WIDTH, GOAL_RADIUS, SEGMENT_LENGTH
 
 _MAX_GRADIENT_NORM = 0.5
@@ -104,8 +104,7 @@ class AnalyticLearner(nn.Module):
     def train_round(self) -> None:
         """Strike in all environments `horizon` times, and make one gradient step."""
         share_left = max(0.0, 1 - self.rounds_done / self.config.rounds)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.config.learning_rate * share_left
+        set_learning_rate(self.optimiser, self.config.learning_rate * share_left)
         self.optimiser.zero_grad()
         (-self._soft_return().mean()).backward()
         nn.utils.clip_grad_norm_(self.actor.parameters(), _MAX_GRADIENT_NORM)

@@ -142,8 +142,7 @@ class PpoLearner(nn.Module):
     def train_round(self) -> None:
         """Strike in all environments `horizon` times, and train on these strikes."""
         share_left = max(0.0, 1 - self.rounds_done / self.config.rounds)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.config.learning_rate * share_left
+        set_learning_rate(self.optimiser, self.config.learning_rate * share_left)
         strikes = self._collect_round()
         n = len(strikes.observation)
         batches = max(1, n // self.config.batch)
@@ -244,6 +243,12 @@ class PpoLearner(nn.Module):
         """Return the log probabilities (N,) of samples (N, d) by their means, up to a constant."""
         standardised = (sample - mean) / self.log_std.exp()
         return (-0.5 * standardised.square() - self.log_std).sum(1)
+
+
+def set_learning_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of all parameters of an optimiser."""
+    for group in optimiser.param_groups:
+        group["lr"] = rate
 
 
 def perceptron(sizes: tuple[int, ...], rng: torch.Generator, *, last_gain: float) -> nn.Sequential:
