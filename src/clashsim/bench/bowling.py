@@ -35,10 +35,6 @@ from clashsim.bench.rows import Row, optional
 from clashsim.bench.timing import wait_for
 from clashsim.core.errors import DataError
 from clashsim.core.extras import importable
-from clashsim.fit.graph_train import rollout_states
-from clashsim.fit.trajectory_set import all_pairs
-from clashsim.nets.face_search import ContactSearch
-from clashsim.nets.rigid_bodies import RigidBodyState
 from clashsim.report.figure_files import write_figure
 from clashsim.sim.graph.simulator import GraphSim
 
@@ -188,11 +184,11 @@ def _cost_rows(cubes: int, steps: int, device: str | None) -> list[Row]:
     rows = [_cost_row(cubes, "cpu", scenes=1, network=network, mujoco=mujoco)]
     if device is not None:
         with optional(rows, what="cost", cubes=cubes, device=device, scenes=1):
-            network = _device_seconds(sim, start, steps, device)
+            network = _device_seconds(cubes, start, steps, device)
             rows.append(_cost_row(cubes, device, scenes=1, network=network, mujoco=mujoco))
         with optional(rows, what="cost", cubes=cubes, device=device, scenes=_BATCH_SCENES):
             batch_start = np.repeat(start, _BATCH_SCENES, 0)
-            network = _device_seconds(sim, batch_start, steps, device) / _BATCH_SCENES
+            network = _device_seconds(cubes, batch_start, steps, device) / _BATCH_SCENES
             mujoco_steps = _MUJOCO_BATCH_STEPS_FACTOR * steps
             mujoco = _mujoco_seconds(batch_start, mujoco_steps) / _BATCH_SCENES
             rows.append(
@@ -227,32 +223,17 @@ def _mujoco_seconds(start: np.ndarray, steps: int) -> float:
     return (seconds[1] - seconds[0]) / steps
 
 
-@torch.no_grad()
-def _device_seconds(sim: GraphSim, start: np.ndarray, steps: int, device: str) -> float:
-    """Seconds per frame of all scenes in the graph simulator on a device.
-
-    Contacts are found by the batched collision search, which runs where the network does.
-    """
+def _device_seconds(cubes: int, start: np.ndarray, steps: int, device: str) -> float:
+    """Seconds per frame of all scenes in the graph simulator on a device."""
+    sim = _simulator(cubes).to(device)
     bodies, _ = sim._bodies(len(start), None)
-    state = sim.state(bodies, torch.as_tensor(start, dtype=torch.float64))
-    state = RigidBodyState(
-        state.position.to(device),
-        state.orientation.to(device),
-        state.velocity.to(device),
-        state.angular_velocity.to(device),
-    )
-    net = sim.net.to(device)
-    bodies = bodies.to(device)
-    gravity = sim.gravity.to(device).expand(len(bodies), 3)
-    search = ContactSearch(sim.surfaces.to(device), all_pairs(len(start), len(sim.shapes), device))
-    seconds = 0.0
-    for count in (1, steps):  # the first rollout warms up
-        begin = time.perf_counter()
-        rollout_states(net, bodies, state, gravity, steps=count, dt=sim.dt, search=search)
-        wait_for(device)
-        seconds = time.perf_counter() - begin
-    sim.net.to("cpu")
-    return seconds / steps
+    state = sim.state(bodies, torch.as_tensor(start, dtype=torch.float64)).to(device)
+    recorded = sim.recorded_steps(bodies)
+    recorded(state, steps)  # makes places for all contacts
+    begin = time.perf_counter()
+    recorded(state, steps)
+    wait_for(device)
+    return (time.perf_counter() - begin) / steps
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:

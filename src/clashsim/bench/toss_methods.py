@@ -21,11 +21,9 @@ from clashsim.core.params import Param
 from clashsim.core.scene import STRIKE, Scene
 from clashsim.data.public_sets import cube_tosses
 from clashsim.data.segmentation.free_flight import Flight, estimate_gravity
-from clashsim.fit.motion_run import GraphValues, graph_simulator
 from clashsim.fit.toss_cmaes import by_name, identify_tosses
 from clashsim.fit.toss_rollouts import Penetration, TossErrors, Tosses, TossRollouts
-from clashsim.nets.trained_domain import CONTACT_NAMES
-from clashsim.sim.graph.surroundings import shipped_contact
+from clashsim.sim.graph.scene_bodies import scene_simulator
 
 _MAX_FITTED_FRAMES = 100  # of a toss, in identification
 _ALL_FRAMES = 10_000  # more than any toss has
@@ -114,28 +112,7 @@ def _graph_states(rollouts: TossRollouts, theta: np.ndarray, longest: int) -> np
     """
     scene = rollouts.scene
     model = scene.model(theta)
-    values = by_name(scene.params, theta)
-    body = model.body(cube_tosses.BODY)
-    half_x, half_y, half_z = (float(size) for size in model.geom(cube_tosses.BODY).size)
-    inertia_x, inertia_y, inertia_z = (float(moment) for moment in body.inertia)
-    x, y, z = (float(coordinate) for coordinate in body.ipos)
-    box = Box(
-        (half_x, half_y, half_z),
-        float(body.mass[0]),
-        (inertia_x, inertia_y, inertia_z),
-        (x, y, z),
-    )
-    contact = np.array([values[name] for name in CONTACT_NAMES])
-    simulator = graph_simulator(
-        GraphValues(
-            box=box,
-            contact=shipped_contact(box, contact, dt=1 / cube_tosses.RATE),
-            gravity=-float(model.opt.gravity[2]),
-            floor=0.0,
-            dt=1 / cube_tosses.RATE,
-            rounding=float(model.pair(STRIKE).margin[0]),
-        )
-    )
+    simulator = scene_simulator(model, nearest_contact=True)
     starts = rollouts.starts(theta[None])[0]
     lengths = np.array([len(flight.position) for flight in rollouts.tosses.flights])
     lengths = np.minimum(lengths, longest)

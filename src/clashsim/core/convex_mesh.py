@@ -84,14 +84,6 @@ class ConvexMesh:
         """The mesh rotated by a matrix (3, 3), then shifted by (3,), m."""
         return ConvexMesh(self.corners @ np.asarray(rotation).T + shift, self.faces)
 
-    def edges(self) -> np.ndarray:
-        """Edges (2, e) between corners, in both directions."""
-        pairs = np.concatenate(
-            [self.faces[:, [0, 1]], self.faces[:, [1, 2]], self.faces[:, [2, 0]]]
-        )
-        forward = np.unique(np.sort(pairs, 1), axis=0)
-        return np.concatenate([forward, forward[:, ::-1]]).T
-
     @property
     def volume(self) -> float:
         """Volume, m^3."""

@@ -30,6 +30,8 @@ SHARD = 256  # trajectories
 _PER_SCENE = 8  # trajectories of the same bodies; divides SHARD
 _MAX_SPEED = 100.0  # m/s or rad/s: faster trajectories have diverged
 _DEEPEST = 1.8 * SKIN  # unit lengths: deeper contacts are not found any more
+_ENERGY_GAIN = 0.02  # of the kinetic energy at the start: more is an error of the simulation
+_RESTING_ENERGY = 0.1  # m g length: a kinetic energy below it counts as this one
 _FARTHEST_STEP = 0.3  # unit lengths that a body may move in a step at the start
 _AXIS_INERTIA = (0.93, 1.07)  # factors of the moments of inertia about single axes
 _WEIGHTLESS = 0.1  # share of the trajectories with any gravity below the usual one
@@ -108,13 +110,14 @@ def scale_data(
         progress: Shows the progress.
 
     Returns:
-        By name, SI units, k bodies with places for V corners, F faces and E edges: motion (n,
-        frames + 1, k, 13), positions, quaternions, velocities and angular velocities of the
-        principal axes at the centres of mass, world axes; corner, inner (n, k, V, 3), real (n, k,
-        V), face (n, k, F, 3), normal (n, k, F, 3), edge (n, k, 2, E), mass, rounding (n, k),
-        inertia (n, k, 3), contact (n, 5) on the scale of `MESHES`, gravity (n, 3), planes (n, W,
-        4), fixed (n, 8, 3), corners of the fixed box moved inwards, (n, 0, 3) without one; length
-        (n,). Trajectories that diverge, or in which bodies sink too deep, are left out.
+        By name, SI units, k bodies with places for V corners and F faces: motion (n, frames + 1, k,
+        13), positions, quaternions, velocities and angular velocities of the principal axes at the
+        centres of mass, world axes; corner, inner (n, k, V, 3), real (n, k, V), face (n, k, F, 3),
+        normal (n, k, F, 3), mass, rounding (n, k), inertia (n, k, 3), contact (n, 5) on the scale
+        of `MESHES`, gravity (n, 3), planes (n, W, 4), fixed (n, 8, 3), corners of the fixed box
+        moved inwards, (n, 0, 3) without one; length (n,). Trajectories that diverge, that gain
+        energy because their steps are too long for their contact, or in which bodies sink too deep,
+        are left out.
     """
     if n < 1:
         raise DataError(f"the number of trajectories must be at least 1, got {n}")
@@ -293,21 +296,18 @@ def _meshes(
 ) -> Arrays:
     """Meshes of n trajectories in principal axes, with places for the largest body."""
     n, k = centre.shape[:2]
-    corners = ranges.corners + 1  # the last one is never used, and takes edges that are not used
-    # By Euler's formula c corners have at most 2 c - 4 triangles and 3 c - 6 edges.
-    faces = 2 * ranges.corners - 4
-    edges = 2 * (3 * ranges.corners - 6)
+    corners = ranges.corners
+    faces = 2 * corners - 4  # by Euler's formula, the most that convex bodies have
     out: Arrays = {
         "corner": np.zeros((n, k, corners, 3), np.float32),
         "inner": np.zeros((n, k, corners, 3), np.float32),
         "real": np.zeros((n, k, corners), np.float32),
-        "face": np.full((n, k, faces, 3), corners - 1, np.int16),
+        "face": np.zeros((n, k, faces, 3), np.int16),
         "normal": np.zeros((n, k, faces, 3), np.float32),
-        "edge": np.full((n, k, 2, edges), corners - 1, np.int16),
     }
     for i, body in enumerate(bodies):
         mesh = flat_mesh(body, SKIN * length)
-        c, f, e = len(mesh.corner), len(mesh.face), mesh.edge.shape[1]
+        c, f = len(mesh.corner), len(mesh.face)
         # From the centre of mass of each trajectory, in principal axes.
         offset = (centre[:, i] - body.centre) @ body.axes
         out["corner"][:, i, :c] = mesh.corner - offset[:, None]
@@ -315,7 +315,6 @@ def _meshes(
         out["real"][:, i, :c] = 1
         out["face"][:, i, :f] = mesh.face
         out["normal"][:, i, :f] = mesh.normal
-        out["edge"][:, i, :, :e] = mesh.edge
     return out
 
 
@@ -335,4 +334,24 @@ def _is_sound(arrays: Arrays) -> np.ndarray:
     reach = np.where(arrays["real"][:, None, :, None] > 0, reach, np.inf).min(-1)
     middle = np.einsum("ntki,nwi->ntkw", motion[..., :3], normals)
     height = (middle + reach - heights[:, None, None]).min((1, 2, 3))
-    return finite & slow & (height > -_DEEPEST * arrays["length"])
+    deep = height <= -_DEEPEST * arrays["length"]
+    return finite & slow & ~deep & ~_gains_energy(arrays, motion, matrix)
+
+
+def _gains_energy(arrays: Arrays, motion: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Whether trajectories (n,) have more mechanical energy than at their start.
+
+    Args:
+        arrays: As `scale_data` returns them.
+        motion: (n, T, k, 13), finite.
+        matrix: (n, T, k, 3, 3), orientations.
+    """
+    mass, gravity = arrays["mass"].astype(float), arrays["gravity"].astype(float)
+    in_body = np.einsum("ntkji,ntkj->ntki", matrix, motion[..., 10:13])
+    rotational = (arrays["inertia"][:, None] * in_body**2).sum((2, 3)) / 2
+    linear = (mass[:, None] * (motion[..., 7:10] ** 2).sum(3)).sum(2) / 2
+    potential = -(mass[:, None] * np.einsum("ntki,ni->ntk", motion[..., :3], gravity)).sum(2)
+    kinetic = rotational + linear
+    gain = (kinetic + potential).max(1) - kinetic[:, 0] - potential[:, 0]
+    resting = _RESTING_ENERGY * mass.sum(1) * 9.81 * arrays["length"]
+    return gain > _ENERGY_GAIN * np.maximum(kinetic[:, 0], resting)

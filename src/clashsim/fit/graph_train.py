@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import Tensor
 from clashsim.core.files import write_atomic
 from clashsim.fit.trajectory_set import TrajectorySet, Window
 from clashsim.nets.contact_features import GRAVITY, USUAL_STEP, FreeStep
-from clashsim.nets.face_search import ContactSearch, SearchPlaces, count_places, find_contacts
+from clashsim.nets.face_search import ContactSearch, SearchPlaces, find_contacts
 from clashsim.nets.mesh_graph import GraphNet, step_with_contacts
 from clashsim.nets.nearest_points import attach_point_gradients
 from clashsim.nets.rigid_bodies import (
@@ -185,6 +185,8 @@ def train(
     """
     device = sets[0].motion.device
     net = net.to(device).train()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
     run = _Training(net, config)
     if checkpoint is not None and checkpoint.exists():
         run.load(checkpoint)
@@ -323,7 +325,7 @@ class _Stepper:
             self.step(None)
             return self.loss
         if self.held is None:
-            self.held = fresh.with_face_pairs()
+            self.held = fresh
             self._record(measure_places(self.data, len(rows), seed=len(rows)))
         else:
             self.held.overwrite(fresh)
@@ -376,13 +378,15 @@ class _Stepper:
 def measure_places(data: TrajectorySet, windows: int, *, seed: int) -> SearchPlaces:
     """Places that searches of batches of a set need, from several random batches."""
     generator = torch.Generator().manual_seed(seed)
-    counts = []
+    device = data.starts.device
+    needed = torch.zeros(len(fields(SearchPlaces)), dtype=torch.long, device=device)
     for _ in range(_PLACES_BATCHES):
         chosen = torch.randint(len(data.starts), (windows,), generator=generator)
-        window = data.window(data.starts[chosen.to(data.starts.device)], 1)
+        window = data.window(data.starts[chosen.to(device)], 1)
         for frame in (0, 1):
-            counts.append(count_places(window.bodies, window.state(frame), window.search(None)))
-    return SearchPlaces.largest(counts, _PLACES_MARGIN)
+            search = window.search(None, needed)
+            find_contacts(window.bodies, window.state(frame), search)
+    return SearchPlaces(*(int(_PLACES_MARGIN * count) + 1 for count in needed.tolist()))
 
 
 def _clip_gradients(gradients: list[Tensor]) -> None:

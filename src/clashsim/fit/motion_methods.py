@@ -117,12 +117,11 @@ def fit_with_graph(
         config: How to go on.
         progress: Shows the progress.
     """
-    from clashsim.fit.motion_graph import graph_scene, graph_values
+    from clashsim.fit.motion_graph import graph_scene
 
     changed = graph_scene(recorded)
     analytic = fit_with_mujoco(changed, config=config, progress=progress)
-    values = graph_values(changed.scene, analytic.fit)
-    model = replace(analytic.model, method="graph", graph=values)
+    model = replace(analytic.model, method="graph")
     timestep = float(changed.scene.author.opt.timestep)
     note = (
         "the graph network takes contact, size, rounding, inertia and gravity as parameters, which "

@@ -12,7 +12,6 @@ import numpy as np
 from safetensors import numpy as tensor_file
 
 from clashsim.core.augmentation_spec import NeuralScalar
-from clashsim.core.box import Box
 from clashsim.core.errors import RunError
 from clashsim.core.estimates import Estimate
 from clashsim.core.mjcf_assets import check_scene
@@ -39,27 +38,6 @@ METHODS: tuple[MotionMethod, ...] = ("mujoco", "mjx", "neural", "graph")
 
 
 @dataclass(frozen=True, eq=False)
-class GraphValues:
-    """What the graph simulator needs of a scene.
-
-    Attributes:
-        box: The box.
-        contact: Contact parameters (c,) on the network's unit scale.
-        gravity: m/s^2, downwards.
-        floor: Height of the floor, m.
-        dt: Duration of a step, s.
-        rounding: Radius by which the box is rounded, m.
-    """
-
-    box: Box
-    contact: np.ndarray
-    gravity: float
-    floor: float
-    dt: float
-    rounding: float
-
-
-@dataclass(frozen=True, eq=False)
 class MotionModel:
     """What was fitted.
 
@@ -70,7 +48,6 @@ class MotionModel:
         bodies: Names of the recorded bodies that were used.
         augmentation: Neural scalars of the method neural.
         weights: Weights (w,) of their networks.
-        graph: Values of the method graph; None for others.
     """
 
     scene: MotionScene
@@ -79,7 +56,6 @@ class MotionModel:
     bodies: tuple[str, ...] = ()
     augmentation: tuple[NeuralScalar, ...] = ()
     weights: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    graph: GraphValues | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +112,10 @@ class MotionRun:
             return AugmentedSim(
                 self.scene, model.augmentation, theta=self.theta, weights=model.weights
             )
-        if model.method == "graph" and model.graph is not None:
-            return graph_simulator(model.graph)
+        if model.method == "graph":
+            from clashsim.sim.graph.scene_bodies import scene_simulator
+
+            return scene_simulator(self.scene.model(self.theta))
         return MujocoSim(self.scene, self.theta)
 
     def mjcf(self) -> EditedMjcf:
@@ -159,25 +137,6 @@ class MotionRun:
             Thetas (n, p), natural units.
         """
         return sample_estimates(self.scene.params, self.estimates, self.theta, n=n, seed=seed)
-
-
-def graph_simulator(values: GraphValues) -> Simulator:
-    """The graph simulator of a box on a floor.
-
-    Args:
-        values: The box, its contact and its surroundings.
-    """
-    from clashsim.sim.graph.simulator import GraphSim, Surroundings
-
-    surroundings = Surroundings(gravity=(0.0, 0.0, -values.gravity), floor_height=values.floor)
-    return GraphSim(
-        [values.box],
-        values.contact,
-        dt=values.dt,
-        rounding=values.rounding,
-        coal=False,  # which needs no further package
-        surroundings=surroundings,
-    )
 
 
 @dataclass(frozen=True, eq=False)

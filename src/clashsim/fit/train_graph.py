@@ -26,11 +26,12 @@ from clashsim.core.executor import Executor, local, process_pool
 from clashsim.core.files import write_atomic
 from clashsim.fit.data_scaling import RATE, ScalingRanges, StartRanges, scale_data
 from clashsim.fit.graph_train import GraphTrainingConfig, drift, train
+from clashsim.fit.random_bodies import Kind
 from clashsim.fit.shards import Arrays
 from clashsim.fit.trajectory_set import TrajectorySet
 from clashsim.nets.mesh_graph import GraphNet
-from clashsim.nets.network_file import SHIPPED, net_bytes, read_net, shipped_net
-from clashsim.nets.trained_domain import CONTACT_NAMES, CUBES, MESHES
+from clashsim.nets.network_file import SHIPPED, net_bytes, read_net
+from clashsim.nets.trained_domain import CONTACT_NAMES, MESHES
 
 HELD_OUT = 20  # one in about this many trajectories is held out, the first of each set
 FRAMES = 40  # of rollouts on held-out trajectories
@@ -39,8 +40,8 @@ _CHECKPOINT = "checkpoint.safetensors"
 _METRICS = "metrics.json"
 _SEED = 24
 _NEAR_UNIT = 0.0475  # m, half the side of the real cube without its rounding
-# Of the contact of the real cube, on the scale of the network for cubes: centres and half widths.
-_NEAR_CONTACT = ((-0.25, 0.2, 0.1, 0.2, -0.1), (0.35, 0.5, 0.5, 0.7, 0.7))
+# Contact of such cubes without units, in the order of `CONTACT_NAMES`.
+_NEAR_CONTACT = ((0.12, 0.24), (3.6, 25.4), (1.9, 8.0), (0.62, 0.95), (0.014, 0.097))
 
 
 @dataclass(frozen=True)
@@ -61,30 +62,21 @@ class SampledSet:
 def sampled_sets() -> dict[str, SampledSet]:
     """The sets, by name: cubes like the recorded one, and all kinds of one to three bodies."""
     walls = StartRanges(walls=0.35)
+    several: tuple[Kind, ...] = ("box", "cube", "hull")
     return {
-        "near": SampledSet(_near_ranges(), 10000, 0.2),
-        "one": SampledSet(ScalingRanges(), 16000, 0.3),
-        "large": SampledSet(ScalingRanges(kinds=("prism", "compound"), corners=24), 8000, 0.15),
-        "two": SampledSet(
-            ScalingRanges(bodies=2, planes=3, start=walls, kinds=("box", "cube", "hull")),
-            4000,
-            0.15,
-        ),
+        "near": SampledSet(_near_ranges(), 10000, 0.15),
+        "one": SampledSet(ScalingRanges(), 16000, 0.22),
+        "large": SampledSet(ScalingRanges(kinds=("prism", "compound"), corners=24), 8000, 0.13),
+        "two": SampledSet(ScalingRanges(bodies=2, planes=3, start=walls, kinds=several), 5000, 0.2),
         "three": SampledSet(
-            ScalingRanges(bodies=3, planes=3, start=walls, kinds=("box", "cube", "hull")), 2400, 0.1
+            ScalingRanges(bodies=3, planes=3, start=walls, kinds=several), 3000, 0.13
         ),
-        "fixed": SampledSet(ScalingRanges(fixed_box=True, planes=2, start=walls), 4000, 0.1),
+        "fixed": SampledSet(ScalingRanges(fixed_box=True, planes=2, start=walls), 6000, 0.17),
     }
 
 
 def _near_ranges() -> ScalingRanges:
     """Cubes like the recorded one, tossed as it was."""
-    centre, width = np.array(_NEAR_CONTACT)
-    corners = np.stack([centre - width, centre + width])
-    values = CUBES.contact_from_unit(corners, dt=1 / RATE, length=CUBES.length or _NEAR_UNIT)
-    values[:, CONTACT_NAMES.index("stiffness")] /= RATE**2
-    values[:, CONTACT_NAMES.index("damping")] /= RATE
-    values[:, CONTACT_NAMES.index("width")] /= _NEAR_UNIT
     return ScalingRanges(
         kinds=("cube",),
         length=(0.0455, 0.0495),
@@ -95,7 +87,7 @@ def _near_ranges() -> ScalingRanges:
         gravity=(9.55, 9.9),
         tilt=0.0,
         frames=100,
-        contact=tuple((float(low), float(high)) for low, high in values.T),
+        contact=_NEAR_CONTACT,
     )
 
 
@@ -134,19 +126,15 @@ def _sample(folder: Path, executor: Executor, scale: float) -> None:
         print(name, arrays["motion"].shape, flush=True)
 
 
-def start_network(*, hidden: int, layers: int, from_shipped: bool) -> GraphNet:
-    """The network that training starts from.
+def start_network(*, hidden: int, layers: int) -> GraphNet:
+    """The untrained network that training starts from.
 
     Args:
         hidden: Width of its layers.
         layers: Rounds of messages.
-        from_shipped: Start from the weights of the network that comes with clashsim, where it has
-            the same sizes, on the contact scale of meshes.
     """
     torch.manual_seed(_SEED)
-    net = GraphNet(len(CONTACT_NAMES), hidden, layers, domain=MESHES)
-    shipped = shipped_net()
-    return shipped.on_scale_of(MESHES) if from_shipped and shipped.shape == net.shape else net
+    return GraphNet(len(CONTACT_NAMES), hidden, layers, domain=MESHES)
 
 
 def fit(folder: Path, net: GraphNet, config: GraphTrainingConfig, *, device: str) -> bool:
@@ -248,7 +236,6 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--lengths", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=5)
-    parser.add_argument("--from-scratch", action="store_true", help="not from shipped weights")
     return parser.parse_args(given)
 
 
@@ -267,9 +254,7 @@ def main(given: Sequence[str] | None = None) -> None:
         sample(args.folder, workers=args.workers, scale=args.scale)
     complete = False
     if args.command in ("all", "train"):
-        net = start_network(
-            hidden=args.hidden, layers=args.layers, from_shipped=not args.from_scratch
-        )
+        net = start_network(hidden=args.hidden, layers=args.layers)
         complete = fit(args.folder, net, config, device=args.device)
         if not complete:
             print("training is not complete: the same call continues it")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from clashsim.core.convex_mesh import BOX_TRIANGLES, ConvexMesh
-from clashsim.nets.face_search import ContactSearch, SearchPlaces, all_face_pairs
+from clashsim.nets.face_search import ContactSearch, SearchPlaces
 from clashsim.nets.fixed_surfaces import FixedSurfaces
 from clashsim.nets.rigid_bodies import RigidBodies, RigidBodyState
 
@@ -22,7 +22,7 @@ _ORIENTATION = slice(3, 12)
 _VELOCITY = slice(12, 15)
 _ANGULAR_VELOCITY = slice(15, 18)
 _MOTION_SIZE = 18
-_INTEGERS = ("face", "edge")
+_INTEGERS = ("face",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,6 @@ class Window:
             velocity of the centre of mass in world axes.
         gravity: Acceleration of each body (O, 3), m/s^2.
         pairs: Indices (P, 2) of bodies that may collide; None if each body is alone in its scene.
-        face_pairs: (N, 2), all pairs of their faces, for searches of constant shapes.
     """
 
     bodies: RigidBodies
@@ -44,7 +43,6 @@ class Window:
     motion: Tensor
     gravity: Tensor
     pairs: Tensor | None
-    face_pairs: Tensor | None = None
 
     def state(self, frame: int) -> RigidBodyState:
         """The state of the bodies at a frame."""
@@ -56,16 +54,15 @@ class Window:
             motion[:, _ANGULAR_VELOCITY],
         )
 
-    def search(self, places: SearchPlaces | None) -> ContactSearch:
-        """The search for contacts, of constant shapes where `places` is given."""
-        face_pairs = None if places is None else self.face_pairs
-        return ContactSearch(self.surfaces, self.pairs, face_pairs, places)
+    def search(self, places: SearchPlaces | None, needed: Tensor | None = None) -> ContactSearch:
+        """The search for contacts, of constant shapes where `places` is given.
 
-    def with_face_pairs(self) -> Window:
-        """The same with all pairs of faces; they depend on the shapes of the arrays alone."""
-        if self.pairs is None:
-            return self
-        return replace(self, face_pairs=all_face_pairs(self.bodies, self.pairs))
+        Args:
+            places: Places for results.
+            needed: Raised to the places that searches needed, as in `ContactSearch`.
+        """
+        faces = 0 if places is None else len(self.bodies.face) // len(self.bodies)
+        return ContactSearch(self.surfaces, self.pairs, places, needed, faces)
 
     def overwrite(self, new: Window) -> None:
         """Copy another window of the same shapes into the tensors of this one."""
@@ -172,7 +169,6 @@ def _bodies(scenes: Mapping[str, Tensor], b: int, k: int) -> RigidBodies:
     corners, faces = scenes["corner"].shape[2], scenes["face"].shape[2]
     body = torch.arange(count, device=device)
     first_corner = corners * body
-    edge = scenes["edge"].reshape(count, 2, -1) + first_corner[:, None, None]
     return RigidBodies(
         corner=scenes["corner"].reshape(-1, 3),
         inner=scenes["inner"].reshape(-1, 3),
@@ -182,7 +178,6 @@ def _bodies(scenes: Mapping[str, Tensor], b: int, k: int) -> RigidBodies:
         face_owner=body.repeat_interleave(faces),
         first_face=faces * torch.arange(count + 1, device=device),
         normal=scenes["normal"].reshape(-1, 3),
-        edge=edge.transpose(0, 1).reshape(2, -1).contiguous(),
         mass=scenes["mass"].reshape(-1),
         inertia=scenes["inertia"].reshape(-1, 3),
         length=scenes["length"].repeat_interleave(k),

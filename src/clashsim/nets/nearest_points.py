@@ -5,6 +5,7 @@ The gradients are those of the few-shot paper (Eqs. 5 to 7).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -48,6 +49,8 @@ def attach_point_gradients(
 
     The nearest point on a fixed surface follows the body's point along the surface.
     """
+    if len(contacts.face) == 0:
+        return contacts
     points = []
     for side in (0, 1):
         found = contacts.point[:, side].to(state.position)
@@ -63,9 +66,7 @@ def attach_point_gradients(
     fixed_point = contacts.point[:, 1].to(state.position) + shift_along
     on_body = (contacts.face[:, 1] >= 0)[:, None]
     points[1] = torch.where(on_body, points[1], fixed_point)
-    return Contacts(
-        contacts.face, torch.stack(points, 1), contacts.normal, contacts.facing, contacts.fixed
-    )
+    return replace(contacts, point=torch.stack(points, 1))
 
 
 def nearest_points_of_triangles(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

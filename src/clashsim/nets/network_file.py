@@ -16,7 +16,7 @@ from clashsim.core.parsing import parse_json
 from clashsim.nets.mesh_graph import GraphNet
 from clashsim.nets.trained_domain import TrainedDomain
 
-SHIPPED = "graph_boxes.safetensors"
+SHIPPED = "graph_meshes.safetensors"
 _MAX_SIZE = 4096  # largest allowed value of `GraphNet.shape`
 _MAX_REASON = 100  # characters of an error that a message quotes
 # Exceptions from reading a damaged file, or one of another shape, into a network.

@@ -15,7 +15,6 @@ from torch import Tensor
 from clashsim.core.box import SUBSTEPS
 from clashsim.core.convex_mesh import ConvexBody
 
-_POLAR_ITERATIONS = 6  # of Newton's method for the polar factor; it starts near a rotation
 _SMALL_ANGLE_SQUARED = 1e-8  # rad^2: below this, trigonometric quotients are taken by their series
 _TINY_ANGLE_SQUARED = 1e-24  # rad^2: keeps roots and divisions differentiable at zero
 
@@ -29,8 +28,8 @@ SKIN = 0.08
 class RigidBodies:
     """O bodies with V corners and F faces in all; only bodies of the same scene collide.
 
-    In training all bodies have places for the same number of corners, faces and edges. Places that
-    are not used have a `real` of 0, a normal of zero, and edges from and to an unused corner.
+    In training all bodies have places for the same number of corners and faces. Places that are not
+    used have a `real` of 0 and a normal of zero.
 
     Attributes:
         corner: (V, 3), m, from the body's centre of mass, principal axes.
@@ -41,7 +40,6 @@ class RigidBodies:
         face_owner: (F,), body that a face belongs to.
         first_face: (O + 1,), index of each body's first face; those of a body are successive.
         normal: (F, 3), outward, principal axes.
-        edge: (2, E), mesh edges between corners, in both directions.
         mass: (O,), kg.
         inertia: (O, 3), kg m^2, principal moments.
         length: (O,), m, the network's unit of length in the body's scene.
@@ -59,7 +57,6 @@ class RigidBodies:
     face_owner: Tensor
     first_face: Tensor
     normal: Tensor
-    edge: Tensor
     mass: Tensor
     inertia: Tensor
     length: Tensor
@@ -100,9 +97,6 @@ class RigidBodies:
         faces = [
             mesh.face + first for mesh, first in zip(flat * scenes, first_corner, strict=False)
         ]
-        edges = [
-            mesh.edge + first for mesh, first in zip(flat * scenes, first_corner, strict=False)
-        ]
         corner = np.concatenate([mesh.corner for mesh in flat])
         contact_rows = np.broadcast_to(contact, (count, np.shape(contact)[-1])).copy()
         body = torch.arange(count)
@@ -115,7 +109,6 @@ class RigidBodies:
             face_owner=body.repeat_interleave(torch.tensor(face_counts * scenes)),
             first_face=torch.as_tensor(np.concatenate([[0], np.cumsum(face_counts * scenes)])),
             normal=_doubles(np.tile(np.concatenate([mesh.normal for mesh in flat]), (scenes, 1))),
-            edge=torch.as_tensor(np.concatenate(edges, 1)),
             mass=_doubles([body.mass for body in bodies] * scenes),
             inertia=_doubles([body.inertia for body in bodies] * scenes),
             length=torch.full((count,), length, dtype=torch.float64),
@@ -140,14 +133,12 @@ class FlatMesh:
         inner: (v, 3), m, the corners after the faces were moved inwards.
         face: (f, 3), corners of each face.
         normal: (f, 3), outward.
-        edge: (2, e), in both directions.
     """
 
     corner: np.ndarray
     inner: np.ndarray
     face: np.ndarray
     normal: np.ndarray
-    edge: np.ndarray
 
 
 def flat_mesh(body: ConvexBody, skin: float) -> FlatMesh:
@@ -159,7 +150,6 @@ def flat_mesh(body: ConvexBody, skin: float) -> FlatMesh:
         inner=np.concatenate([part.shrunk(skin) for part in parts]),
         face=np.concatenate([part.faces + k for part, k in zip(parts, first, strict=False)]),
         normal=np.concatenate([part.normals() for part in parts]),
-        edge=np.concatenate([part.edges() + k for part, k in zip(parts, first, strict=False)], 1),
     )
 
 
@@ -178,6 +168,10 @@ class RigidBodyState:
     orientation: Tensor
     velocity: Tensor
     angular_velocity: Tensor
+
+    def to(self, device: str | torch.device) -> RigidBodyState:
+        """The same state on another device."""
+        return RigidBodyState(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
 def gather_rows(values: Tensor, rows: Tensor) -> Tensor:
@@ -254,53 +248,6 @@ def free_motion(
     return RigidBodyState(position, orientation, velocity, rotate(orientation, angular_after))
 
 
-def match_shape(bodies: RigidBodies, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the rigid bodies nearest to moved corners, by shape matching (Mueller et al. 2005).
-
-    The orientation is the polar factor by Newton's iteration. Through a singular value
-    decomposition the gradients of a cube, whose singular values are all the same, are not finite.
-
-    Args:
-        bodies: The bodies.
-        nodes: (V, 3), m, where their corners have moved to, world axes.
-
-    Returns:
-        Positions (O, 3), m, of the centres of mass, and orientations (O, 3, 3), body to world axes.
-    """
-    count = len(bodies)
-    corner_count = torch.zeros(count, dtype=nodes.dtype, device=nodes.device).index_add(
-        0, bodies.owner, bodies.real.to(nodes)
-    )[:, None]
-
-    def mean_of_corners(values: Tensor) -> Tensor:
-        """Mean (O, c) over the corners of each body, of values (V, c)."""
-        zero = torch.zeros(count, values.shape[-1], dtype=nodes.dtype, device=nodes.device)
-        return zero.index_add(0, bodies.owner, bodies.real[:, None] * values) / corner_count
-
-    def mean_product(a: Tensor, b: Tensor) -> Tensor:
-        """Mean (O, 3, 3) of outer products of vectors (V, 3)."""
-        return mean_of_corners((a[:, :, None] * b[:, None]).reshape(-1, 9)).reshape(-1, 3, 3)
-
-    rest_mean = mean_of_corners(bodies.corner)
-    moved_mean = mean_of_corners(nodes)
-    moved = nodes - gather_rows(moved_mean, bodies.owner)
-    rest = bodies.corner - gather_rows(rest_mean, bodies.owner)
-    # The linear map that fits best, near a rotation: the covariance of moved and rest corners times
-    # the inverse of that at rest, which is symmetric, so that its transpose does not matter.
-    orientation = mean_product(moved, rest) @ _inverse_transposed(mean_product(rest, rest))
-    for _ in range(_POLAR_ITERATIONS):
-        orientation = 0.5 * (orientation + _inverse_transposed(orientation))
-    return moved_mean - rotate(orientation, rest_mean), orientation
-
-
 def _doubles(values: Sequence[object] | np.ndarray) -> Tensor:
     """Values as a tensor of 64-bit floats."""
     return torch.tensor(np.array(values), dtype=torch.float64)
-
-
-def _inverse_transposed(matrix: Tensor) -> Tensor:
-    """Inverses of transposed matrices (..., 3, 3), by vector products of their columns."""
-    a, b, c = matrix.unbind(-1)
-    b_cross_c = cross(b, c)
-    determinant = (a * b_cross_c).sum(-1)[..., None, None]
-    return torch.stack([b_cross_c, cross(c, a), cross(a, b)], -1) / determinant

@@ -25,12 +25,10 @@ _ANY: Range = (0.0, 1e9)
 _MESH_CONTACT: tuple[Range, ...] = (
     (0.05, 1.2),
     (0.1, 50.0),
-    (0.3, 20.5),
+    (0.3, 8.2),  # MuJoCo's own limit for damping that steps resolve, 1 per substep
     (0.5, 0.97),
     (0.003, 0.3),
 )
-_RATE = 148  # steps per second for which the network for cubes was trained
-_CUBE_LENGTH = 0.05  # m, its unit of length
 
 
 @dataclass(frozen=True)
@@ -96,11 +94,6 @@ class TrainedDomain:
             plain[..., i] = value if name == _LINEAR else np.exp(value)
         return plain / _without_units(dt, length)
 
-    def unit_ends(self, other: TrainedDomain) -> tuple[np.ndarray, np.ndarray]:
-        """The ends (5,) of another domain's contact ranges, on the unit scale of this one."""
-        low, high = np.array(other.contact).T
-        return _scaled(self.contact, low), _scaled(self.contact, high)
-
     def as_json(self) -> dict[str, Any]:
         """The domain as JSON values."""
         return asdict(self)
@@ -163,28 +156,6 @@ def _range(bounds: Any) -> Range:
 
 # Networks that were made in this process have no ranges yet.
 UNTRAINED = TrainedDomain()
-# Of the network for cubes of 91 to 108 mm. Its ranges of contact parameters are those of
-# `clashsim.core.floor_scenes.box_contact_params` at its step.
-CUBES = TrainedDomain(
-    contact=(
-        (0.08, 0.6),
-        (20000.0 / _RATE**2, 1000000.0 / _RATE**2),
-        (100.0 / _RATE, 3000.0 / _RATE),
-        (0.5, 0.97),
-        (0.0005 / _CUBE_LENGTH, 0.008 / _CUBE_LENGTH),
-    ),
-    length=_CUBE_LENGTH,
-    size=(0.044, 0.056),
-    relative_step=(0.0946, 0.0947),
-    aspect=1.02,
-    roundness=0.97,
-    corners=8,
-    parts=1,
-    gravity=(0.0, 10.0),
-    tilt=1.0,
-    planes=1,
-    fixed_boxes=0,
-)
 # What `clashsim.fit.train_graph` trains a network for meshes on.
 MESHES = TrainedDomain(
     size=(0.005, 0.25),

@@ -41,6 +41,7 @@ from clashsim.pipeline.arguments import check_not_negative
 from clashsim.pipeline.durations import Stopwatch, say_nothing
 from clashsim.pipeline.recordings import read_recording
 from clashsim.report.motion_page import MotionContent, motion_report, seconds_text
+from clashsim.sim.graph.simulator import GraphSim
 
 AS_GIVEN = "scene as given"
 _FEWEST_TO_HOLD_OUT = 3  # trials, below which none is held out
@@ -264,10 +265,8 @@ def _predictions(
         fitted = replace(to_test, scene=result.model.scene)
         # The scene's own MuJoCo predicts in one batch what the others' simulators do.
         simulator = None if name == "mujoco" else run.simulator()
-        graph = result.model.graph
-        predictions[name] = predict_trials(
-            fitted, run.theta, simulator=simulator, timestep=None if graph is None else graph.dt
-        )
+        step = simulator.dt if isinstance(simulator, GraphSim) else None
+        predictions[name] = predict_trials(fitted, run.theta, simulator=simulator, timestep=step)
     as_given = replace(to_test, scene=to_test.scene.with_params(()))
     predictions[AS_GIVEN] = predict_trials(as_given, None)
     return predictions

@@ -18,14 +18,18 @@ from clashsim.sim.graph.simulator import GraphSim
 from clashsim.sim.graph.surroundings import Surroundings, unit_of_length
 
 _CYLINDER_SIDES = 12
-_DWIDTH = 0.95  # impedance at the end of its width, of all scenes in training
+END_IMPEDANCE = 0.95  # at the end of its width (`solimp[1]`), of all scenes in training
 _CONTACT_TOLERANCE = 1e-3  # relative, up to which the contacts of a scene count as the same
 _OUTSIDE = 1e-6  # on the unit scale
 _TYPES = {int(value): name[7:].lower() for name, value in mujoco.mjtGeom.__members__.items()}
 
 
 def scene_simulator(
-    model: mujoco.MjModel, *, net: GraphNet | Path | None = None, coal: bool = False
+    model: mujoco.MjModel,
+    *,
+    net: GraphNet | Path | None = None,
+    coal: bool = False,
+    nearest_contact: bool = False,
 ) -> GraphSim:
     """The graph simulator of a model: free bodies of convex geoms on planes and fixed boxes.
 
@@ -35,6 +39,8 @@ def scene_simulator(
         model: The model. Moving bodies have a free joint each; cylinders become prisms.
         net: A network or its file; by default the one that comes with clashsim.
         coal: Find contacts by Coal, else by the batched search.
+        nearest_contact: Replace contact parameters outside of the trained ranges by the nearest
+            ones, instead of refusing them.
 
     Raises:
         SceneError: The model has something that the network does not cover.
@@ -48,6 +54,8 @@ def scene_simulator(
     length = unit_of_length(net.domain, bodies)
     values, rounding = contact_values(model)
     unit = net.domain.contact_to_unit(values, dt=dt, length=length)
+    if nearest_contact:
+        unit = np.clip(unit, -1, 1)
     for name, value, on_unit in zip(CONTACT_NAMES, values, unit, strict=True):
         if abs(on_unit) > 1 + _OUTSIDE:
             bounds = net.domain.contact_from_unit(
@@ -178,7 +186,9 @@ PairRow = tuple[float, np.ndarray, np.ndarray, float]  # friction, solref, solim
 def _pair_rows(model: mujoco.MjModel) -> list[PairRow]:
     """Contact parameters of each pair of geoms that may touch, by MuJoCo's rules."""
     rows: list[PairRow] = []
+    explicit = set()
     for pair in range(model.npair):
+        explicit.add(frozenset((int(model.pair_geom1[pair]), int(model.pair_geom2[pair]))))
         friction = float(model.pair_friction[pair, 0])
         margin = float(model.pair_margin[pair])
         rows.append((friction, model.pair_solref[pair], model.pair_solimp[pair], margin))
@@ -188,7 +198,7 @@ def _pair_rows(model: mujoco.MjModel) -> list[PairRow]:
         allowed = (model.geom_contype[first] & model.geom_conaffinity[second]) | (
             model.geom_contype[second] & model.geom_conaffinity[first]
         )
-        if allowed and welds[0] != welds[1]:
+        if allowed and welds[0] != welds[1] and frozenset((first, second)) not in explicit:
             rows.append(_mixed(model, first, second))
     return rows
 
@@ -214,7 +224,7 @@ def _mixed(model: mujoco.MjModel, first: int, second: int) -> PairRow:
 def _values(row: PairRow) -> np.ndarray:
     """Values (6,) of a contact: those of `CONTACT_NAMES` in SI units, and the rounding."""
     friction, solref, solimp, margin = row
-    if abs(float(solimp[1]) - _DWIDTH) > 0.01 * _DWIDTH:
+    if abs(float(solimp[1]) - END_IMPEDANCE) > 0.01 * END_IMPEDANCE:
         raise _refusal(f"a contact has solimp[1] of {solimp[1]:g}, and it was trained for 0.95")
     if (solref > 0).all():
         time_constant, ratio = (float(value) for value in solref)

@@ -6,6 +6,7 @@ matching.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,9 +21,9 @@ from clashsim.core.errors import DataError
 from clashsim.nets.contact_features import DETECTION_RANGE, Contacts, FreeStep
 from clashsim.nets.face_search import (
     ContactSearch,
+    FacePairs,
     find_contacts,
-    fixed_mesh_contacts,
-    keep_facing,
+    join_contacts,
 )
 from clashsim.nets.fixed_surfaces import FixedSurfaces
 from clashsim.nets.mesh_graph import GraphNet, step_with_contacts
@@ -38,6 +39,7 @@ from clashsim.nets.rigid_bodies import (
     rotate_inverse,
 )
 from clashsim.sim.graph.detection import DetectionConfig, Detector
+from clashsim.sim.graph.recorded_steps import RecordedSteps
 from clashsim.sim.graph.surroundings import Surroundings, refuse_untrained, unit_of_length
 from clashsim.sim.inputs import check_boxes, check_vector, nothing_to_step
 
@@ -57,7 +59,8 @@ class GraphSim:
         gravity: (3,), m/s^2.
         surfaces: What the bodies touch but do not move.
         rounding: m, radius by which the bodies are rounded.
-        coal: Whether contacts are found by Coal.
+        coal: Whether contacts between bodies are found by Coal.
+        device: Torch device of rollouts without gradients.
         drag: 1/s, rate at which velocity decays in flight.
     """
 
@@ -81,7 +84,7 @@ class GraphSim:
             net: A network or its file; by default the one that comes with clashsim.
             dt: s, duration of a step.
             rounding: m, radius by which the bodies are rounded.
-            coal: Find contacts by Coal, else by a batched search.
+            coal: Find contacts between bodies by Coal, else by a batched search.
             surroundings: Gravity, drag, planes and fixed meshes.
         """
         if not bodies:
@@ -92,6 +95,7 @@ class GraphSim:
         self.dt = dt
         self.rounding = rounding
         self.coal = coal
+        self.device = "cpu"
         self.drag = surroundings.drag
         if isinstance(net, GraphNet):
             self.net = net
@@ -110,12 +114,23 @@ class GraphSim:
         planes = surroundings.planes()
         self.surfaces = FixedSurfaces.of(planes, surroundings.fixed, length=self.length)
         self._detection = DetectionConfig(
-            planes=planes, skin=SKIN * self.length, max_distance=DETECTION_RANGE * self.length
+            skin=SKIN * self.length, max_distance=DETECTION_RANGE * self.length
         )
         self._centre = torch.tensor(np.array([body.centre for body in self.shapes]))
         self._axes = torch.tensor(np.array([body.axes for body in self.shapes]))
         # Of the last call without theta: number of scenes, bodies and detector.
         self._kept: tuple[int, RigidBodies, Detector | None] | None = None
+
+    def to(self, device: str) -> GraphSim:
+        """The same simulator with rollouts (without gradients) on a torch device.
+
+        Contacts are then found by the batched search.
+        """
+        moved = copy.copy(self)
+        moved.device = device
+        moved.coal = False
+        moved._kept = None
+        return moved
 
     def rollout(
         self, start: np.ndarray, control: np.ndarray, *, theta: np.ndarray | None = None
@@ -140,11 +155,26 @@ class GraphSim:
         bodies, detector = self._bodies(len(start), theta)
         state = self.state(bodies, torch.as_tensor(start, dtype=torch.float64))
         out = [start]
-        with torch.no_grad():
-            for _ in range(control.shape[1]):
-                state = self.step(bodies, state, detector)
-                out.append(self.rows(bodies, state))
+        steps = control.shape[1]
+        if self.device == "cpu":
+            with torch.no_grad():
+                for _ in range(steps):
+                    state = self.step(bodies, state, detector)
+                    out.append(self.rows(bodies, state))
+        else:
+            for later in self.recorded_steps(bodies)(state.to(self.device), steps):
+                out.append(self.rows(bodies, later.to("cpu")))
         return np.stack(out, 1)
+
+    def recorded_steps(self, bodies: RigidBodies) -> RecordedSteps:
+        """Steps of bodies on the simulator's device."""
+        device = self.device
+        pairs = _pairs_in_scenes(bodies).to(device)
+        search = ContactSearch(self.surfaces.to(device), pairs if len(pairs) > 0 else None)
+        net = copy.deepcopy(self.net).to(device)
+        return RecordedSteps(
+            net, bodies.to(device), self.gravity.to(device), dt=self.dt, search=search
+        )
 
     def path(self, start: Tensor, steps: int) -> list[RigidBodyState]:
         """States of all bodies, scene by scene, over a differentiable rollout.
@@ -189,24 +219,20 @@ class GraphSim:
     def _contacts_by_coal(
         self, bodies: RigidBodies, state: RigidBodyState, detector: Detector
     ) -> Contacts:
-        """Contacts that Coal finds; those with fixed meshes are found by the batched search."""
+        """Contacts; those between bodies are found by Coal."""
+        on_fixed = find_contacts(bodies, state, ContactSearch(self.surfaces))
         faces, points = detector(
             state.position.detach().numpy(), state.orientation.detach().numpy()
         )
-        planes = int((faces[:, 1] < 0).sum())
-        plane = np.clip(-1 - faces[:, 1], 0, None)
-        normal = self.surfaces.plane_normal[0][torch.as_tensor(plane[:planes])]
-        found = Contacts(
-            torch.as_tensor(np.maximum(faces, -1)),
+        between = FacePairs(
+            torch.as_tensor(faces),
             torch.as_tensor(points),
-            torch.cat([normal, normal.new_zeros(len(faces) - planes, 3)]),
+            torch.zeros(len(faces), 3, dtype=torch.float64),
             torch.ones(len(faces), dtype=torch.float64),
-            planes,
         )
-        if self.surfaces.polygon.shape[1] > 0:
-            on_meshes = fixed_mesh_contacts(bodies, state, self.surfaces)
-            found = Contacts.join(on_meshes, found)
-        return keep_facing(bodies, state, found)
+        fixed = FacePairs(on_fixed.face, on_fixed.point, on_fixed.normal, on_fixed.facing)
+        near = between.with_weight(bodies, state, ContactSearch(self.surfaces), "bodies")
+        return join_contacts(on_fixed.planes, fixed, near)
 
     def state(self, bodies: RigidBodies, rows: Tensor) -> RigidBodyState:
         """Motion of the bodies' centres of mass from states (N, 13 bodies) of their origins."""
