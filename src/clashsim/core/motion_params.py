@@ -1,15 +1,16 @@
 """Parameters of a scene that whole trajectories may show, each with a range and a prior.
 
-By default those are identified that recorded motion can tell apart: friction in joints, how mass is
-distributed, and contact where bodies touch. The others (gravity, sizes, further numbers of MuJoCo's
-contact) are identified if they are asked for by name.
+By default those are identified that recorded motion can tell apart: friction in joints, springs,
+gains of servos, how mass is distributed, stops that joints reach, and contact where bodies touch.
+The others (gravity, sizes, gears, further numbers of MuJoCo's contact) are identified if they are
+asked for by name.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import mujoco
@@ -21,7 +22,8 @@ from clashsim.core.params import Param
 from clashsim.core.principal_axes import principal_axes, principal_axis_near
 
 _SCALAR = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
-_ROTATING = (int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_BALL))
+_BALL = int(mujoco.mjtJoint.mjJNT_BALL)
+_ROTATING = (int(mujoco.mjtJoint.mjJNT_FREE), _BALL)
 # Of a joint's inertia M: damping M times a rate (1/s), friction loss M times an acceleration
 # (rad/s^2 or m/s^2), armature a share of M.
 _DAMPING_RATES = (1e-3, 30.0)
@@ -30,6 +32,12 @@ _LOSS_ACCELERATIONS = (1e-3, 60.0)
 _USUAL_LOSS_ACCELERATION = 0.1
 _ARMATURE_SHARES = (1e-4, 1.0)
 _USUAL_ARMATURE_SHARE = 3e-3
+_SPRING_FACTOR = 10.0  # by which stiffness, and damping of tendons, may be off
+_SPRINGREF = (1.5, 0.3)  # rad, or radii of the body: half the range, and standard deviation
+_STOP = (0.2, 0.03)  # likewise of the end of a joint's range
+_TENDON_LENGTH = (0.5, 0.1)  # m or rad, likewise of the length at which a tendon is at rest
+_GAIN_FACTOR = 5.0  # by which gains of servos and gears may be off
+_GAIN_STD = 0.4  # of the logarithm
 # Logarithms of masses and moments of inertia: half the range, and standard deviation of the prior.
 _MASS = (0.7, 0.25)
 _INERTIA = (0.6, 0.25)
@@ -59,7 +67,8 @@ class CandidateParam:
 
     Attributes:
         param: The parameter.
-        group: What it belongs to: joints, masses, inertia, centres, contact, gravity, size.
+        group: What it belongs to: joints, springs, stops, actuators, masses, inertia, centres,
+            contact, contact shape, gravity, size.
         default: Whether it is identified unless parameters are named.
     """
 
@@ -68,18 +77,26 @@ class CandidateParam:
     default: bool
 
 
-def candidate_params(scene: MotionScene, touching: Collection[str]) -> list[CandidateParam]:
+def candidate_params(
+    scene: MotionScene, touching: Collection[str], stops: Collection[str] = ()
+) -> list[CandidateParam]:
     """List the parameters of a scene that may be identified.
 
     Args:
         scene: The scene; its own parameters are not used.
         touching: Names of the contacts that occur in the recordings.
+        stops: Names of the joints that reach an end of their range in the recordings.
     """
     model = scene.author
     found: list[CandidateParam] = []
     for joint in range(model.njnt):
-        if int(model.jnt_type[joint]) in _SCALAR:
+        if int(model.jnt_type[joint]) in (*_SCALAR, _BALL):
             found += [CandidateParam(p, "joints", True) for p in _joint_params(model, joint)]
+        if int(model.jnt_type[joint]) in _SCALAR:
+            found += _spring_params(model, joint)
+            found += _stop_params(model, joint, reached=model.joint(joint).name in stops)
+    found += _tendon_params(model)
+    found += _actuator_params(model)
     found += _body_params(model)
     found += [CandidateParam(p, "gravity", False) for p in _gravity_params(model)]
     for name, geoms in scene.contacts.items():
@@ -89,7 +106,11 @@ def candidate_params(scene: MotionScene, touching: Collection[str]) -> list[Cand
 
 
 def choose_params(
-    scene: MotionScene, names: Sequence[str], touching: Collection[str]
+    scene: MotionScene,
+    names: Sequence[str],
+    touching: Collection[str],
+    *,
+    stops: Collection[str] = (),
 ) -> tuple[Param, ...]:
     """Choose parameters by name.
 
@@ -98,11 +119,12 @@ def choose_params(
         names: Names of parameters or of groups, or patterns as in "*_damping"; "default" stands for
             those that are identified if there are no names.
         touching: Names of the contacts that occur in the recordings.
+        stops: Names of the joints that reach an end of their range in the recordings.
 
     Returns:
         The parameters, in the order of `candidate_params`.
     """
-    candidates = candidate_params(scene, touching)
+    candidates = candidate_params(scene, touching, stops)
     wanted: set[str] = set()
     for name in names or ("default",):
         matches = [c.param.name for c in candidates if _is_meant(c, name)]
@@ -132,12 +154,13 @@ def _log_param(name: str, target: str, values: tuple[float, float, float], unit:
 
 
 def _joint_params(model: mujoco.MjModel, joint: int) -> list[Param]:
-    """Damping, friction loss and armature of a hinge or slide."""
+    """Damping, friction loss and armature of a hinge, slide or ball."""
     name = model.joint(joint).name
     dof = int(model.jnt_dofadr[joint])
-    inertia = float(model.dof_M0[dof])
-    hinge = int(model.jnt_type[joint]) == _SCALAR[0]
-    units = ("N m s", "N m", "kg m^2") if hinge else ("N s/m", "N", "kg")
+    size = 3 if int(model.jnt_type[joint]) == _BALL else 1
+    inertia = float(model.dof_M0[dof : dof + size].min())
+    slides = int(model.jnt_type[joint]) == _SCALAR[1]
+    units = ("N s/m", "N", "kg") if slides else ("N m s", "N m", "kg m^2")
     settings = (
         ("damping", float(model.dof_damping[dof]), _DAMPING_RATES, _USUAL_DAMPING_RATE),
         ("frictionloss", float(model.dof_frictionloss[dof]), _LOSS_ACCELERATIONS, None),
@@ -152,6 +175,117 @@ def _joint_params(model: mujoco.MjModel, joint: int) -> list[Param]:
     return params
 
 
+def _spring_params(model: mujoco.MjModel, joint: int) -> list[CandidateParam]:
+    """Stiffness of the spring of a hinge or slide, and where it is at rest."""
+    stiffness = float(model.jnt_stiffness[joint])
+    if stiffness <= 0:
+        return []
+    name = model.joint(joint).name
+    hinge = int(model.jnt_type[joint]) == _SCALAR[0]
+    scaled = _scaled(f"{name}_stiffness", f"joint/{name}/stiffness", stiffness, _SPRING_FACTOR)
+    reference = float(model.qpos_spring[int(model.jnt_qposadr[joint])])
+    at_rest = _shifted(
+        f"{name}_springref",
+        f"joint/{name}/springref",
+        reference,
+        [share * _joint_length(model, joint) for share in _SPRINGREF],
+        "rad" if hinge else "m",
+    )
+    unit = "N m/rad" if hinge else "N/m"
+    params = (replace(scaled, unit=unit), at_rest)
+    return [CandidateParam(param, "springs", True) for param in params]
+
+
+def _stop_params(model: mujoco.MjModel, joint: int, *, reached: bool) -> list[CandidateParam]:
+    """Ends of the range of a hinge or slide, and MuJoCo's direct stiffness and damping there."""
+    if not model.jnt_limited[joint]:
+        return []
+    name = model.joint(joint).name
+    unit = "rad" if int(model.jnt_type[joint]) == _SCALAR[0] else "m"
+    low, high = map(float, model.jnt_range[joint])
+    widths = [share * _joint_length(model, joint) for share in _STOP]
+    widths[0] = min(widths[0], 0.4 * (high - low))
+    params = []
+    for i, (end, value) in enumerate((("lowest", low), ("highest", high))):
+        params.append(_shifted(f"{name}_{end}", f"joint/{name}/range[{i}]", value, widths, unit))
+    spring = _direct_solref(model.jnt_solref[joint])
+    params += _spring_damper(model, f"{name}_stop_", f"joint/{name}/solreflimit", spring)
+    return [CandidateParam(param, "stops", reached) for param in params]
+
+
+def _joint_length(model: mujoco.MjModel, joint: int) -> float:
+    """What a joint's coordinate is compared with: 1 rad, or the radius of the body that slides."""
+    if int(model.jnt_type[joint]) == _SCALAR[0]:
+        return 1.0
+    return body_radius(model, int(model.jnt_bodyid[joint]))
+
+
+def _tendon_params(model: mujoco.MjModel) -> list[CandidateParam]:
+    """Stiffness, damping and friction loss of tendons that have them, and length at rest."""
+    found = []
+    for tendon in range(model.ntendon):
+        name = model.tendon(tendon).name
+        for field, unit in (("stiffness", "N/m"), ("damping", "N s/m"), ("frictionloss", "N")):
+            author = float(getattr(model, f"tendon_{field}")[tendon])
+            if name and author > 0:
+                target = f"tendon/{name}/{field}"
+                param = _scaled(f"{name}_{field}", target, author, _SPRING_FACTOR)
+                found.append(CandidateParam(replace(param, unit=unit), "springs", True))
+        low, high = map(float, model.tendon_lengthspring[tendon])
+        if name and model.tendon_stiffness[tendon] > 0 and low == high:
+            target = f"tendon/{name}/springlength[0:2]"
+            length = _shifted(f"{name}_springlength", target, low, _TENDON_LENGTH, "m")
+            found.append(CandidateParam(length, "springs", False))
+    return found
+
+
+def _actuator_params(model: mujoco.MjModel) -> list[CandidateParam]:
+    """Gains of servos, and gears of motors."""
+    found = []
+    for actuator in range(model.nu):
+        name = model.actuator(actuator).name
+        if not name:
+            continue
+        gains = _servo_gains(model, actuator)
+        for field, value in gains.items():
+            short = "kv" if field == "velocity_kv" else field
+            param = _scaled(f"{name}_{short}", f"actuator/{name}/{field}", value, _GAIN_FACTOR)
+            found.append(CandidateParam(replace(param, sd=_GAIN_STD), "actuators", True))
+        gear = float(model.actuator_gear[actuator, 0])
+        if not gains and gear:
+            target = f"actuator/{name}/gear[0]"
+            param = _scaled(f"{name}_gear", target, abs(gear), _GAIN_FACTOR)
+            param = replace(param, sd=_GAIN_STD, sign=1 if gear > 0 else -1)
+            found.append(CandidateParam(param, "actuators", False))
+    return found
+
+
+def _servo_gains(model: mujoco.MjModel, actuator: int) -> dict[str, float]:
+    """Gains of a position or velocity servo by the name of their targets; none of others."""
+    affine = int(model.actuator_biastype[actuator]) == int(mujoco.mjtBias.mjBIAS_AFFINE)
+    fixed = int(model.actuator_gaintype[actuator]) == int(mujoco.mjtGain.mjGAIN_FIXED)
+    gain = float(model.actuator_gainprm[actuator, 0])
+    offset, position, velocity = map(float, model.actuator_biasprm[actuator, :3])
+    if not (affine and fixed) or offset or gain <= 0:
+        return {}
+    if position == -gain:
+        return {"kp": gain} | ({"kv": -velocity} if velocity < 0 else {})
+    if velocity == -gain and position == 0:
+        return {"velocity_kv": gain}
+    return {}
+
+
+def _scaled(name: str, target: str, value: float, factor: float) -> Param:
+    """A positive parameter that may be off by a factor."""
+    return Param(name, target, value, value / factor, value * factor, "", "log")
+
+
+def _shifted(name: str, target: str, value: float, widths: Sequence[float], unit: str) -> Param:
+    """A parameter from half its range and its standard deviation."""
+    width, std = widths
+    return Param(name, target, value, value - width, value + width, unit, sd=min(std, width))
+
+
 def _body_params(model: mujoco.MjModel) -> list[CandidateParam]:
     """Masses, moments of inertia and mass centres of the bodies that move."""
     moving = [b for b in range(1, model.nbody) if model.body_weldid[b] == b]
@@ -159,7 +293,9 @@ def _body_params(model: mujoco.MjModel) -> list[CandidateParam]:
     found: list[CandidateParam] = []
     if not moving:
         return found
-    # Motion under gravity and contact tells masses apart only relative to each other.
+    # Motion under gravity and contact tells masses apart only relative to each other, unless a
+    # motor acts with a force that is known.
+    has_known_force = any(not _servo_gains(model, actuator) for actuator in range(model.nu))
     reference = max(moving, key=lambda b: float(model.body_mass[b]))
     for body in moving:
         name = model.body(body).name
@@ -175,7 +311,7 @@ def _body_params(model: mujoco.MjModel) -> list[CandidateParam]:
             "log",
             sd=std,
         )
-        found.append(CandidateParam(param, "masses", body != reference))
+        found.append(CandidateParam(param, "masses", has_known_force or body != reference))
     for body in moving:
         found += [CandidateParam(p, "inertia", True) for p in _inertia_params(model, body)]
         found += [CandidateParam(p, "centres", True) for p in _centre_params(model, body)]
@@ -311,10 +447,7 @@ def _contact_params(
     friction = float(max(first.friction[0], second.friction[0]))
     if friction == _MUJOCO_FRICTION:
         friction = _USUAL_FRICTION
-    stiffness, damping = _direct_solref(np.minimum(first.solref, second.solref))
-    fastest = (_MAX_RATE / float(model.opt.timestep)) ** 2
-    high = min(_STIFFNESS_RANGE[1], fastest)
-    low = min(_STIFFNESS_RANGE[0], high / 10)
+    spring = _direct_solref(np.minimum(first.solref, second.solref))
     prefix = "" if name == CONTACT else f"{name}_"
     radius = min(
         float(model.geom(geom).rbound[0])
@@ -332,25 +465,7 @@ def _contact_params(
             "",
             "log",
         ),
-        Param(
-            f"{prefix}stiffness",
-            f"{target}/solref[0]",
-            float(np.clip(stiffness, low, high)),
-            low,
-            high,
-            "1/s^2",
-            "log",
-            sign=-1,
-        ),
-        Param(
-            f"{prefix}damping",
-            f"{target}/solref[1]",
-            float(np.clip(damping, *_DAMPING_RANGE)),
-            *_DAMPING_RANGE,
-            "1/s",
-            "log",
-            sign=-1,
-        ),
+        *_spring_damper(model, prefix, f"{target}/solref", spring),
     )
     largest, std = (share * radius for share in _MARGIN)
     more = (
@@ -360,6 +475,23 @@ def _contact_params(
     )
     found = [CandidateParam(param, "contact", occurs) for param in main]
     return found + [CandidateParam(param, "contact shape", False) for param in more]
+
+
+def _spring_damper(
+    model: mujoco.MjModel, prefix: str, target: str, spring: tuple[float, float]
+) -> list[Param]:
+    """Stiffness (1/s^2) and damping (1/s) of a contact or stop, in MuJoCo's direct form."""
+    fastest = (_MAX_RATE / float(model.opt.timestep)) ** 2
+    high = min(_STIFFNESS_RANGE[1], fastest)
+    low = min(_STIFFNESS_RANGE[0], high / 10)
+    stiffness = float(np.clip(spring[0], low, high))
+    damping = float(np.clip(spring[1], *_DAMPING_RANGE))
+    ends = ((stiffness, low, high), (damping, *_DAMPING_RANGE))
+    params = []
+    for i, (name, unit) in enumerate((("stiffness", "1/s^2"), ("damping", "1/s"))):
+        full_name = f"{prefix}{name}"
+        params.append(Param(full_name, f"{target}[{i}]", *ends[i], unit, "log", sign=-1))
+    return params
 
 
 def _direct_solref(solref: np.ndarray) -> tuple[float, float]:

@@ -15,6 +15,8 @@ from clashsim.core.observed_motion import ObservedMotion
 from clashsim.fit.joint_states import JointStates
 from clashsim.fit.motion_problem import Segment
 
+_SCALAR = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
+_STOP_MARGIN = 0.01  # of a joint's range, within which it counts as at its end
 _MAX_FRAMES = 240  # of a trial, at which distances are measured
 _TOUCHING = 0.01  # radii of the smaller body, below which two bodies count as touching
 _FEWEST_START_FRAMES = 6
@@ -73,6 +75,27 @@ def find_contacts(
         first.append(found)
     starts = np.array(first)
     return ContactTimes(frozenset(touching), starts, starts == 0)
+
+
+def reached_stops(scene: MotionScene, states: Sequence[JointStates]) -> frozenset[str]:
+    """Names of the hinges and slides that come to an end of their range in recordings.
+
+    Args:
+        scene: The scene.
+        states: Joint coordinates of the recordings.
+    """
+    model = scene.author
+    found = set()
+    for joint in range(model.njnt):
+        if not model.jnt_limited[joint] or int(model.jnt_type[joint]) not in _SCALAR:
+            continue
+        address = int(model.jnt_qposadr[joint])
+        visited = np.concatenate([state.qpos[:, address] for state in states])
+        low, high = model.jnt_range[joint]
+        margin = _STOP_MARGIN * (high - low)
+        if visited.min() < low + margin or visited.max() > high - margin:
+            found.add(str(model.joint(joint).name))
+    return frozenset(found)
 
 
 def _touches(scene: MotionScene, data: mujoco.MjData, contact: str) -> bool:

@@ -35,7 +35,7 @@ from clashsim.fit.motion_run import (
     MotionRun,
     save_motion_run,
 )
-from clashsim.fit.motion_segments import ContactTimes, find_contacts
+from clashsim.fit.motion_segments import ContactTimes, find_contacts, reached_stops
 from clashsim.fit.recorded_scene import MotionFitConfig, RecordedScene
 from clashsim.pipeline.arguments import check_not_negative
 from clashsim.pipeline.durations import Stopwatch, say_nothing
@@ -123,7 +123,8 @@ def fit_run(
         motion = observe_trials(loaded, trials, config.bodies)
         states = joint_states(motion, seed=config.seed)
         contacts = find_contacts(loaded, motion, states)
-        params = choose_params(loaded, config.params, contacts.touching)
+        stops = reached_stops(loaded, states)
+        params = choose_params(loaded, config.params, contacts.touching, stops=stops)
     notes = [*trials.notes, *motion.notes, *_contact_notes(motion, contacts)]
     for note in notes:
         notify(note)
