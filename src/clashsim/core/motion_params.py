@@ -208,7 +208,7 @@ def _stop_params(model: mujoco.MjModel, joint: int, *, reached: bool) -> list[Ca
     params = []
     for i, (end, value) in enumerate((("lowest", low), ("highest", high))):
         params.append(_shifted(f"{name}_{end}", f"joint/{name}/range[{i}]", value, widths, unit))
-    spring = _direct_solref(model.jnt_solref[joint])
+    spring = _in_direct_form(model.jnt_solref[joint])
     params += _spring_damper(model, f"{name}_stop_", f"joint/{name}/solreflimit", spring)
     return [CandidateParam(param, "stops", reached) for param in params]
 
@@ -496,10 +496,15 @@ def _spring_damper(
 
 def _direct_solref(solref: np.ndarray) -> tuple[float, float]:
     """Stiffness (1/s^2) and damping (1/s) of a contact, or usual ones where none were given."""
-    if solref[0] < 0:
-        return -float(solref[0]), -float(solref[1])
     if np.allclose(solref, _MUJOCO_SOLREF):
         return _USUAL_STIFFNESS, _USUAL_DAMPING
+    return _in_direct_form(solref)
+
+
+def _in_direct_form(solref: np.ndarray) -> tuple[float, float]:
+    """Stiffness (1/s^2) and damping (1/s) of a solref in either form."""
+    if solref[0] < 0:
+        return -float(solref[0]), -float(solref[1])
     time_constant, ratio = float(solref[0]), float(solref[1])
     return 1 / (time_constant * ratio) ** 2, 2 / time_constant
 

@@ -38,6 +38,8 @@ _SHARE_OF_OTHERS = 0.9999  # that a largest moment of inertia is of the others a
 _FEWEST_SEGMENTS = 4  # that stand for all
 _SOON = 0.2  # s after the first frames in contact that are fitted next by gradients
 _SCREENED = 128  # points about the prior, of which the best are first points of descents
+_FROM_STARTS = "just after contact"  # names of stages
+_SEARCH = ", CMA-ES"
 _START_RANGE = 0.9  # of the unit scale, to which the first point is clipped
 
 
@@ -80,6 +82,7 @@ def fit_motion(
     config: MotionFitConfig = MotionFitConfig(),
     differentiate: Differentiate = by_differences,
     progress: Progress = quiet,
+    title: str = "fitting",
 ) -> MotionFit:
     """Identify parameters on recordings.
 
@@ -88,13 +91,14 @@ def fit_motion(
         config: How to go on.
         differentiate: How derivatives are computed.
         progress: Shows the progress.
+        title: What the progress is called.
 
     Returns:
         The identified parameters, with intervals and status.
     """
     if not recorded.scene.params:
         raise ParamError(f"scene {recorded.scene.name!r} has no parameters to identify")
-    fit = _Fit(recorded, config, differentiate)
+    fit = _Fit(recorded, config, differentiate, title)
     fit.run(progress)
     return fit.result()
 
@@ -108,7 +112,11 @@ class _Fit:
     """
 
     def __init__(
-        self, recorded: RecordedScene, config: MotionFitConfig, differentiate: Differentiate
+        self,
+        recorded: RecordedScene,
+        config: MotionFitConfig,
+        differentiate: Differentiate,
+        title: str,
     ) -> None:
         self._recorded = recorded
         self._config = config
@@ -118,6 +126,10 @@ class _Fit:
         self.evaluations = 0
         self._trace: list[tuple[str, float]] = []
         self._last: LinearisedMotion | None = None
+        self._title = title
+        self._advance: Callable[[int], None] = lambda count: None
+        self._ticks_done = 0
+        self._last_tick = 2**31
 
     def run(self, progress: Progress) -> None:
         """Run all stages."""
@@ -133,14 +145,32 @@ class _Fit:
             self.unit = done.unit
             self.evaluations = done.evaluations
             self._trace = [(stages[i][0], done.costs[i]) for i in range(skipped)]
-        with progress("fitting", len(stages)) as advance:
-            advance(skipped)
+        ticks = np.cumsum([0, *(self._ticks(name) for name, _ in stages)])
+        with progress(self._title, int(ticks[-1])) as advance:
+            self._advance = advance
+            self._tick(int(ticks[skipped]))
             for i, (name, stage) in enumerate(stages[skipped:], skipped):
+                self._last_tick = int(ticks[i + 1])
                 self._trace.append((name, stage()))
                 if path is not None and i < len(stages) - 1:
                     costs = tuple(cost for _, cost in self._trace)
                     write_stages(path, StagesDone(self.unit, costs, self.evaluations), key)
-                advance(1)
+                self._tick(self._last_tick - self._ticks_done)
+
+    def _ticks(self, stage: str) -> int:
+        """Steps of a stage that are shown as progress, at most."""
+        if stage.endswith(_SEARCH):
+            return self._config.generations
+        descents = self._config.starts if stage == _FROM_STARTS and not self._config.search else 1
+        if not self._recorded.has_contact:
+            descents = len(self._smooth_differences())
+        return 2 * self._config.steps * descents
+
+    def _tick(self, count: int = 1) -> None:
+        """Show that some steps of a stage are done; the end of a stage is left to its end."""
+        count = min(count, self._last_tick - self._ticks_done)
+        self._ticks_done += count
+        self._advance(count)
 
     def _smooth_stages(self) -> list[tuple[str, Callable[[], float]]]:
         """Gauss-Newton steps on longer and longer segments."""
@@ -150,10 +180,21 @@ class _Fit:
         stages: list[tuple[str, Callable[[], float]]] = []
         for share in self._config.horizons:
             segments = segments_of(recorded.motion, whole, share * longest)
-
-            stage = partial(self._descend, segments, None, self._config.smooth_difference)
+            stage = partial(self._descend_by_each, segments, self._smooth_differences())
             stages.append((f"{share:g} of the longest trial", stage))
         return stages
+
+    def _smooth_differences(self) -> tuple[float, ...]:
+        """Steps of finite differences without contact, one after the other."""
+        if self._recorded.contacts.stops:
+            return (self._config.stop_difference, self._config.smooth_difference)
+        return (self._config.smooth_difference,)
+
+    def _descend_by_each(
+        self, segments: tuple[Segment, ...], differences: tuple[float, ...]
+    ) -> float:
+        """Gauss-Newton steps with each of several steps of finite differences."""
+        return [self._descend(segments, None, difference) for difference in differences][-1]
 
     def _contact_stages(self) -> list[tuple[str, Callable[[], float]]]:
         """Gauss-Newton steps just after the first contact, CMA-ES on all frames, and again."""
@@ -168,15 +209,15 @@ class _Fit:
         just_after = np.full((1, len(whole)), np.inf)
         if not self._config.search:
             return [
-                ("just after contact", lambda: self._descend_from_starts(early, fine)),
+                (_FROM_STARTS, lambda: self._descend_from_starts(early, fine)),
                 ("soon after contact", lambda: self._descend(soon, None, fine)),
                 ("whole trials", lambda: self._descend(whole, windows, fine)),
             ]
         return [
-            ("just after contact, CMA-ES", lambda: self._search(early, just_after, wide)),
+            (f"just after contact{_SEARCH}", lambda: self._search(early, just_after, wide)),
             ("just after contact", lambda: self._descend(early, None, rough)),
             ("just after contact, finer", lambda: self._descend(early, None, fine)),
-            ("whole trials, CMA-ES", lambda: self._search(whole, windows, narrow)),
+            (f"whole trials{_SEARCH}", lambda: self._search(whole, windows, narrow)),
             ("whole trials", lambda: self._descend(whole, windows, fine)),
         ]
 
@@ -238,6 +279,7 @@ class _Fit:
 
         def linearised(point: object) -> LinearisedMotion:
             self.evaluations += (len(self.unit) + 4) * len(segments)
+            self._tick()
             return loss.linearised(point.unit, linearise)  # type: ignore[attr-defined]
 
         schedule = DescentSchedule(
@@ -265,6 +307,7 @@ class _Fit:
             unit = 2 * points[0] - 1
             costs = loss.costs(unit)
             self.evaluations += len(unit) * len(segments)
+            self._tick()
             search.tell(points, costs[None])
             lowest = int(costs.argmin())
             if costs[lowest] < best.cost:

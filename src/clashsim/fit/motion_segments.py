@@ -35,11 +35,13 @@ class ContactTimes:
         first: Index of the first frame of each trial with a contact; the number of frames if there
             is none.
         from_start: Which trials begin in contact.
+        stops: Names of the hinges and slides that come to an end of their range.
     """
 
     touching: frozenset[str]
     first: np.ndarray
     from_start: np.ndarray
+    stops: frozenset[str] = frozenset()
 
 
 def find_contacts(
@@ -57,9 +59,10 @@ def find_contacts(
     """
     model = scene.author
     data = mujoco.MjData(model)
+    stops = _reached_stops(model, states)
     if model.opt.disableflags & int(mujoco.mjtDisableBit.mjDSBL_CONTACT):
         lengths = np.array([len(trial.t) for trial in motion.trials])
-        return ContactTimes(frozenset(), lengths, np.zeros(len(lengths), bool))
+        return ContactTimes(frozenset(), lengths, np.zeros(len(lengths), bool), stops)
     touching: set[str] = set()
     first = []
     for state in states:
@@ -74,17 +77,11 @@ def find_contacts(
                 found = min(found, int(row))
         first.append(found)
     starts = np.array(first)
-    return ContactTimes(frozenset(touching), starts, starts == 0)
+    return ContactTimes(frozenset(touching), starts, starts == 0, stops)
 
 
-def reached_stops(scene: MotionScene, states: Sequence[JointStates]) -> frozenset[str]:
-    """Names of the hinges and slides that come to an end of their range in recordings.
-
-    Args:
-        scene: The scene.
-        states: Joint coordinates of the recordings.
-    """
-    model = scene.author
+def _reached_stops(model: mujoco.MjModel, states: Sequence[JointStates]) -> frozenset[str]:
+    """Names of the hinges and slides that come to an end of their range in recordings."""
     found = set()
     for joint in range(model.njnt):
         if not model.jnt_limited[joint] or int(model.jnt_type[joint]) not in _SCALAR:

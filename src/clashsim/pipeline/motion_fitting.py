@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.errors import DataError, ParamError, did_you_mean
+from clashsim.core.errors import ClashError, DataError, ParamError, did_you_mean
 from clashsim.core.motion_params import choose_params
 from clashsim.core.motion_scene import MotionScene
 from clashsim.core.observed_motion import ObservedMotion, observe_trials
@@ -27,7 +27,7 @@ from clashsim.evaluate.motion_errors import (
     predict_trials,
 )
 from clashsim.fit.joint_states import joint_states
-from clashsim.fit.motion_methods import MethodResult, method_named
+from clashsim.fit.motion_methods import MethodResult, method_named, refusal
 from clashsim.fit.motion_run import (
     METHODS,
     MotionMethod,
@@ -35,7 +35,7 @@ from clashsim.fit.motion_run import (
     MotionRun,
     save_motion_run,
 )
-from clashsim.fit.motion_segments import ContactTimes, find_contacts, reached_stops
+from clashsim.fit.motion_segments import ContactTimes, find_contacts
 from clashsim.fit.recorded_scene import MotionFitConfig, RecordedScene
 from clashsim.pipeline.arguments import check_not_negative
 from clashsim.pipeline.durations import Stopwatch, say_nothing
@@ -123,8 +123,7 @@ def fit_run(
         motion = observe_trials(loaded, trials, config.bodies)
         states = joint_states(motion, seed=config.seed)
         contacts = find_contacts(loaded, motion, states)
-        stops = reached_stops(loaded, states)
-        params = choose_params(loaded, config.params, contacts.touching, stops=stops)
+        params = choose_params(loaded, config.params, contacts.touching, stops=contacts.stops)
     notes = [*trials.notes, *motion.notes, *_contact_notes(motion, contacts)]
     for note in notes:
         notify(note)
@@ -133,24 +132,43 @@ def fit_run(
     to_fit = recorded.subset(fitted_rows)
     to_test = recorded.subset(held_rows if len(held_rows) else fitted_rows)
     out = Path(out)
-    checkpoints = {}
-    for method in dict.fromkeys((config.method, *config.compare)):
-        checkpoints[method] = out.with_name(f".{out.name}.{method}.fit")
+    with stopwatch.measure("checking"):
+        methods, refused = _possible(to_fit, config)
+    for method, reason in refused.items():
+        notes.append(f"{method} is not compared: {reason}")
+        notify(notes[-1])
+    checkpoints = {method: out.with_name(f".{out.name}.{method}.fit") for method in methods}
     out.parent.mkdir(parents=True, exist_ok=True)
     results: dict[str, MethodResult] = {}
     for method, checkpoint in checkpoints.items():
         settings = replace(config.fit, seed=config.seed, checkpoint=checkpoint)
-        with stopwatch.measure(method):
-            results[method] = method_named(method)(to_fit, config=settings, progress=progress)
+        # Networks are added to parameters that may have been identified already.
+        known = {"analytic": results.get("mujoco")} if method == "neural" else {}
+        try:
+            with stopwatch.measure(method):
+                results[method] = method_named(method)(
+                    to_fit, config=settings, progress=progress, **known
+                )
+        except ClashError as error:
+            if method == config.method:
+                raise
+            refused[method] = str(error)
+            notes.append(f"{method} is not compared: {error}")
+            notify(notes[-1])
+            continue
+        for note in results[method].notes:
+            notes.append(f"{method}: {note}" if len(methods) > 1 else note)
+            notify(notes[-1])
+    results = {method: results[method] for method in _in_table(config) if method in results}
     with stopwatch.measure("testing"):
         predictions = _predictions(results, to_test)
     main = results[config.method]
-    notes += main.notes
     metrics = _metrics(predictions, results, to_test, main=config.method)
     metrics |= {
         "trials": len(fitted_rows),
         "held_out": len(held_rows),
         "judged": _judged(len(held_rows), len(fitted_rows)),
+        "refused": refused,
         "seconds": dict(stopwatch.seconds),
     }
     metrics["conclusion"] = fit_conclusion(metrics, main=config.method)
@@ -225,6 +243,34 @@ def _shortened(trials: Trials, duration: float) -> Trials:
     if not items:
         raise DataError("the file holds no trials")
     return replace(trials, items=tuple(items))
+
+
+def _in_table(config: FitRunConfig) -> list[MotionMethod]:
+    """The methods of a run, the main one first."""
+    return list(dict.fromkeys((config.method, *config.compare)))
+
+
+def _possible(
+    to_fit: RecordedScene, config: FitRunConfig
+) -> tuple[list[MotionMethod], dict[str, str]]:
+    """The methods that can take the scene, and why others cannot.
+
+    The method mujoco comes first, because others may continue from it.
+
+    Raises:
+        ClashError: The main method cannot.
+    """
+    methods = []
+    refused: dict[str, str] = {}
+    for method in _in_table(config):
+        reason = refusal(method, to_fit)
+        if reason is None:
+            methods.append(method)
+        elif method == config.method:
+            raise reason
+        else:
+            refused[method] = str(reason)
+    return sorted(methods, key=lambda method: method != "mujoco"), refused
 
 
 def _contact_notes(motion: ObservedMotion, contacts: ContactTimes) -> list[str]:
