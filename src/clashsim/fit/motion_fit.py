@@ -40,6 +40,7 @@ _SOON = 0.2  # s after the first frames in contact that are fitted next by gradi
 _SCREENED = 128  # points about the prior, of which the best are first points of descents
 _FROM_STARTS = "just after contact"  # names of stages
 _SEARCH = ", CMA-ES"
+_SETTLING = 4  # Gauss-Newton steps at the end of a fit without contact
 _START_RANGE = 0.9  # of the unit scale, to which the first point is clipped
 
 
@@ -162,8 +163,6 @@ class _Fit:
         if stage.endswith(_SEARCH):
             return self._config.generations
         descents = self._config.starts if stage == _FROM_STARTS and not self._config.search else 1
-        if not self._recorded.has_contact:
-            descents = len(self._smooth_differences())
         return 2 * self._config.steps * descents
 
     def _tick(self, count: int = 1) -> None:
@@ -180,21 +179,19 @@ class _Fit:
         stages: list[tuple[str, Callable[[], float]]] = []
         for share in self._config.horizons:
             segments = segments_of(recorded.motion, whole, share * longest)
-            stage = partial(self._descend_by_each, segments, self._smooth_differences())
+            stage = partial(self._descend, segments, None, self._smooth_difference())
             stages.append((f"{share:g} of the longest trial", stage))
         return stages
 
-    def _smooth_differences(self) -> tuple[float, ...]:
-        """Steps of finite differences without contact, one after the other."""
-        if self._recorded.contacts.stops:
-            return (self._config.stop_difference, self._config.smooth_difference)
-        return (self._config.smooth_difference,)
+    def _smooth_difference(self) -> float:
+        """Step of finite differences without contact.
 
-    def _descend_by_each(
-        self, segments: tuple[Segment, ...], differences: tuple[float, ...]
-    ) -> float:
-        """Gauss-Newton steps with each of several steps of finite differences."""
-        return [self._descend(segments, None, difference) for difference in differences][-1]
+        Bodies that hit a stop do so in one time step or the next, which makes motion rough: short
+        differences would be those of this roughness.
+        """
+        if self._recorded.contacts.stops:
+            return self._config.stop_difference
+        return self._config.smooth_difference
 
     def _contact_stages(self) -> list[tuple[str, Callable[[], float]]]:
         """Gauss-Newton steps just after the first contact, CMA-ES on all frames, and again."""
@@ -320,9 +317,14 @@ class _Fit:
         assert self._last is not None
         recorded = self._recorded
         params = recorded.scene.params
+        if self._differentiate is by_differences and not recorded.has_contact:
+            self._settle(self._last.loss)
         self.unit = _feasible(recorded.scene, self.unit)
-        last = self._for_intervals() if recorded.has_contact else self._last
-        loss = last.loss
+        loss = self._loss_for_intervals() if recorded.has_contact else self._last.loss
+        if self._differentiate is by_differences:
+            last = loss.linearised_for_intervals(self.unit)
+        else:
+            last = loss.linearised(self.unit, self._differentiate(loss))
         residual = loss.residuals(self.unit[None])[0]
         std = last.std(_inflation(residual, loss.problem.recorded, self._config.observations))
         estimates = []
@@ -335,8 +337,27 @@ class _Fit:
             recorded.scene, tuple(estimates), misfit, self.evaluations, tuple(self._trace)
         )
 
-    def _for_intervals(self) -> LinearisedMotion:
-        """The Gauss-Newton model just after the first contact.
+    def _settle(self, loss: MotionLoss) -> None:
+        """Gauss-Newton steps that also follow directions of which the recordings tell nothing.
+
+        Where parameters replace each other, short differences hide that the prior may choose.
+        """
+
+        def linearised(point: object) -> LinearisedMotion:
+            self.evaluations += 5 * len(self.unit) * len(loss.problem.segments)
+            return loss.linearised_for_intervals(point.unit)  # type: ignore[attr-defined]
+
+        schedule = DescentSchedule(
+            initial=1e-3,
+            candidates=(0.1, 1.0, 10.0),
+            rounds=3,
+            steps=_SETTLING,
+            relative_tolerance=1e-4,
+        )
+        self.unit = descend(loss.point(self.unit), linearised, schedule).state.unit
+
+    def _loss_for_intervals(self) -> MotionLoss:
+        """The loss just after the first contact.
 
         Later frames depend on parameters much more, but as much on errors of the start, so that
         they would promise intervals that are far too narrow.
@@ -347,8 +368,7 @@ class _Fit:
             recorded.motion, whole, early_ends(recorded.motion, whole, recorded.contacts)
         )
         early, _ = self._within(early, None, self._config.descent_steps)
-        loss = self._loss(early, None, self._config.contact_differences[0])
-        return loss.linearised(self.unit, self._differentiate(loss))
+        return self._loss(early, None, self._config.contact_differences[0])
 
 
 def _feasible(scene: MotionScene, unit: np.ndarray) -> np.ndarray:

@@ -312,7 +312,7 @@ def _fit_starts(
     misfit = problem.root_mean_squares(residual.reshape(problem.recorded.shape))
     derivative = np.zeros((len(state), nv, len(unit)))
     if differentiate and len(unit):
-        by_parameter = _by_parameter(problem, state, unit, residual)
+        by_parameter = _by_parameter(problem, state, unit)
         derivative = -np.einsum("nij,njp->nip", _pseudo_inverse(jacobian), by_parameter)
         derivative = np.einsum("nij,njp->nip", allowed, derivative)
     return Starts(state, unit, derivative, misfit)
@@ -353,14 +353,16 @@ def _pseudo_inverse(jacobian: np.ndarray) -> np.ndarray:
 _PARAMETER_DIFFERENCE = 1e-3  # on the unit scale
 
 
-def _by_parameter(
-    problem: MotionProblem, state: np.ndarray, unit: np.ndarray, residual: np.ndarray
-) -> np.ndarray:
+def _by_parameter(problem: MotionProblem, state: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """Derivatives (n, k, p) of residuals (n, k) with respect to the parameters, at fixed starts."""
-    p = len(unit)
-    # Steps go inwards, so that no parameter leaves its range.
-    sign = np.where(unit > 0, -1.0, 1.0)
-    points = unit + _PARAMETER_DIFFERENCE * np.diag(sign)
-    repeated = np.broadcast_to(state, (p, *state.shape))
-    moved = problem.residuals(repeated, problem.theta(points)).reshape(p, len(state), -1)
-    return np.moveaxis((moved - residual) / (_PARAMETER_DIFFERENCE * sign[:, None, None]), 0, 2)
+    # To both sides, as errors of one-sided differences would tell apart parameters that replace
+    # each other.
+    above = np.minimum(unit + _PARAMETER_DIFFERENCE, 1.0)
+    below = np.maximum(unit - _PARAMETER_DIFFERENCE, -1.0)
+    moved = []
+    for end in (above, below):
+        points = np.where(np.eye(len(unit), dtype=bool), end, unit)
+        repeated = np.broadcast_to(state, (len(unit), *state.shape))
+        found = problem.residuals(repeated, problem.theta(points))
+        moved.append(found.reshape(len(unit), len(state), -1))
+    return np.moveaxis((moved[0] - moved[1]) / (above - below)[:, None, None], 0, 2)

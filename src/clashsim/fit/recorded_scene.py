@@ -30,7 +30,7 @@ class MotionFitConfig:
         sigmas: First step sizes of CMA-ES, on the scale from -1 to 1: just after the first contact,
             then on whole trials.
         smooth_difference: Step of finite differences without contact, on the unit scale.
-        stop_difference: A wide one that comes before it where joints reach an end of their range.
+        stop_difference: The same where joints reach an end of their range.
         contact_differences: Steps of finite differences with contact, first a wide one that does
             not see the roughness of single contacts.
         frames: Frames of a segment that are compared, at most.
