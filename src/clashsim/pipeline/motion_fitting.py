@@ -16,7 +16,7 @@ import numpy as np
 from clashsim.core.errors import ClashError, DataError, ParamError, did_you_mean
 from clashsim.core.motion_params import choose_params
 from clashsim.core.motion_scene import MotionScene
-from clashsim.core.observed_motion import ObservedMotion, observe_trials
+from clashsim.core.observed_motion import FEWEST_FRAMES, ObservedMotion, observe_trials
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.trials import Trials
 from clashsim.data.folders import check_output_folder
@@ -44,6 +44,7 @@ from clashsim.report.motion_page import MotionContent, motion_report, seconds_te
 
 AS_GIVEN = "scene as given"
 _FEWEST_TO_HOLD_OUT = 3  # trials, below which none is held out
+_LOST = 3.0  # sizes, root mean square error beyond which a prediction counts as lost
 _NAMED_TRIALS = 3  # that a note names
 
 
@@ -116,7 +117,7 @@ def fit_run(
     """
     check_fit_config(config)
     loaded = MotionScene.load(scene)
-    trials = _shortened(read_recording(Path(recording)), config.duration)
+    trials = _long_enough(_shortened(read_recording(Path(recording)), config.duration))
     check_output_folder(Path(out), overwrite=config.overwrite)
     stopwatch = Stopwatch(notify)
     with stopwatch.measure("reading"):
@@ -163,6 +164,9 @@ def fit_run(
     with stopwatch.measure("testing"):
         predictions = _predictions(results, to_test)
     main = results[config.method]
+    for note in _lost_notes(predictions):
+        notes.append(note)
+        notify(note)
     metrics = _metrics(predictions, results, to_test, main=config.method)
     metrics |= {
         "trials": len(fitted_rows),
@@ -245,6 +249,20 @@ def _shortened(trials: Trials, duration: float) -> Trials:
     return replace(trials, items=tuple(items))
 
 
+def _lost_notes(predictions: Mapping[str, MotionPrediction]) -> list[str]:
+    """Sentences on models that lose trials altogether."""
+    notes = []
+    for name, prediction in predictions.items():
+        lost = int((prediction.misfit > _LOST).sum())
+        if lost:
+            notes.append(
+                f"{name}: predictions of {lost} of {len(prediction.misfit)} tested trials end up "
+                f"more than {_LOST:g} body sizes away; if the simulation diverges, try a smaller "
+                "time step or the integrator implicitfast"
+            )
+    return notes
+
+
 def _in_table(config: FitRunConfig) -> list[MotionMethod]:
     """The methods of a run, the main one first."""
     return list(dict.fromkeys((config.method, *config.compare)))
@@ -273,6 +291,22 @@ def _possible(
     return sorted(methods, key=lambda method: method != "mujoco"), refused
 
 
+def _long_enough(trials: Trials) -> Trials:
+    """The trials without those that have too few frames, unless all have."""
+    kept = tuple(trial for trial in trials if len(trial.t) >= FEWEST_FRAMES)
+    short = [trial.name for trial in trials if len(trial.t) < FEWEST_FRAMES]
+    if not kept or not short:
+        return trials
+    note = f"left out, with fewer than {FEWEST_FRAMES} frames: {_listed(short)}"
+    return replace(trials, items=kept, notes=(*trials.notes, note))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _NAMED_TRIALS} more" if len(names) > _NAMED_TRIALS else ""
+    return ", ".join(names[:_NAMED_TRIALS]) + more
+
+
 def _contact_notes(motion: ObservedMotion, contacts: ContactTimes) -> list[str]:
     """Sentences on trials whose start is uncertain."""
     names = [
@@ -282,10 +316,8 @@ def _contact_notes(motion: ObservedMotion, contacts: ContactTimes) -> list[str]:
     ]
     if not names:
         return []
-    listed = ", ".join(names[:_NAMED_TRIALS])
-    more = f" and {len(names) - _NAMED_TRIALS} more" if len(names) > _NAMED_TRIALS else ""
     return [
-        f"bodies touch in the first frame of {listed}{more}: the velocity at the start is less "
+        f"bodies touch in the first frame of {_listed(names)}: the velocity at the start is less "
         "certain there, because contact changes it while it is measured"
     ]
 
@@ -347,7 +379,9 @@ def _judged(held_out: int, fitted: int) -> str:
     """On which trials models were tested."""
     if held_out:
         return f"on {held_out} held-out {'trial' if held_out == 1 else 'trials'}"
-    return f"on the {fitted} fitted trials themselves"
+    return (
+        "on the fitted trial itself" if fitted == 1 else f"on the {fitted} fitted trials themselves"
+    )
 
 
 def fit_conclusion(metrics: Mapping[str, Any], *, main: str) -> str:
