@@ -120,7 +120,7 @@ def test_short_trials_are_left_out_and_one_trial_is_enough(tmp_path):
     config = FitRunConfig(params=("shoulder_damping",), fit=QUICK)
     result = fit_run(scene, path, tmp_path / "run", config=config)
     assert any("fewer than 6 frames: short" in note for note in result.run.notes)
-    assert result.metrics["judged"] == "on the 1 fitted trials themselves"
+    assert result.metrics["judged"] == "on the fitted trial itself"
 
 
 def test_missing_controls_hold_and_absent_ones_are_refused(tmp_path):
@@ -161,7 +161,6 @@ def test_a_scene_that_diverges_is_no_traceback(tmp_path):
     stiff = stiff.replace('name="elbow"', 'name="elbow" stiffness="5000"')
     scene, path = written(tmp_path, stiff, trials)
     config = FitRunConfig(params=("shoulder_damping",), fit=QUICK)
-    metrics = fit_run(scene, path, tmp_path / "run", config=config).metrics
-    assert (
-        "does not improve" in metrics["conclusion"] or metrics["models"]["mujoco"]["error"] > 0.05
-    )
+    run = fit_run(scene, path, tmp_path / "run", config=config).run
+    assert np.isfinite(run.metrics["models"]["mujoco"]["error"])
+    assert any("smaller time step" in note for note in run.notes), run.metrics["models"]

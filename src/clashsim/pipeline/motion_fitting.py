@@ -22,6 +22,7 @@ from clashsim.core.trials import Trials
 from clashsim.data.folders import check_output_folder
 from clashsim.evaluate.motion_errors import (
     MotionPrediction,
+    diverging_trials,
     error_figures,
     penetration,
     predict_trials,
@@ -44,7 +45,6 @@ from clashsim.report.motion_page import MotionContent, motion_report, seconds_te
 
 AS_GIVEN = "scene as given"
 _FEWEST_TO_HOLD_OUT = 3  # trials, below which none is held out
-_LOST = 3.0  # sizes, root mean square error beyond which a prediction counts as lost
 _NAMED_TRIALS = 3  # that a note names
 
 
@@ -164,7 +164,8 @@ def fit_run(
     with stopwatch.measure("testing"):
         predictions = _predictions(results, to_test)
     main = results[config.method]
-    for note in _lost_notes(predictions):
+    tested = replace(to_test, scene=main.model.scene)
+    for note in _divergence_notes(tested, MotionRun(main.model).theta):
         notes.append(note)
         notify(note)
     metrics = _metrics(predictions, results, to_test, main=config.method)
@@ -249,18 +250,16 @@ def _shortened(trials: Trials, duration: float) -> Trials:
     return replace(trials, items=tuple(items))
 
 
-def _lost_notes(predictions: Mapping[str, MotionPrediction]) -> list[str]:
-    """Sentences on models that lose trials altogether."""
-    notes = []
-    for name, prediction in predictions.items():
-        lost = int((prediction.misfit > _LOST).sum())
-        if lost:
-            notes.append(
-                f"{name}: predictions of {lost} of {len(prediction.misfit)} tested trials end up "
-                f"more than {_LOST:g} body sizes away; if the simulation diverges, try a smaller "
-                "time step or the integrator implicitfast"
-            )
-    return notes
+def _divergence_notes(to_test: RecordedScene, theta: np.ndarray | None) -> list[str]:
+    """A sentence on trials in which the simulation diverges."""
+    lost = diverging_trials(to_test, theta)
+    if not lost:
+        return []
+    timestep = float(to_test.scene.author.opt.timestep)
+    return [
+        f"the simulation of the fitted scene diverges in {_listed(lost)}: its predictions there "
+        f"mean nothing; try a smaller time step than {timestep:g} s or the integrator implicitfast"
+    ]
 
 
 def _in_table(config: FitRunConfig) -> list[MotionMethod]:
