@@ -13,8 +13,8 @@ import mujoco
 import numpy as np
 
 from clashsim.core.errors import DataError, did_you_mean
+from clashsim.core.joint_params import body_radius
 from clashsim.core.kinematics import Kinematics, conjugate, logarithm, multiply
-from clashsim.core.motion_params import body_radius
 from clashsim.core.motion_scene import MotionScene
 from clashsim.core.recorded_joints import match_joints, scalar_signals
 from clashsim.core.trials import Trial, Trials

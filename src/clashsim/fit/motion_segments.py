@@ -9,7 +9,7 @@ from itertools import pairwise
 import mujoco
 import numpy as np
 
-from clashsim.core.motion_params import body_radius
+from clashsim.core.joint_params import body_radius
 from clashsim.core.motion_scene import MotionScene
 from clashsim.core.observed_motion import ObservedMotion
 from clashsim.fit.joint_states import JointStates
