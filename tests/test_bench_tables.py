@@ -88,6 +88,21 @@ ROWS = {
             "left_out": 1,
         }
     ],
+    "trajectories": [
+        {
+            "set": "two levers on a spring",
+            "seed": 0,
+            "method": "least-squares",
+            "error_pct": 0.0593,
+            "position_mm": 12.1,
+            "rotation_deg": 0.812,
+            "joint_deg": 0.578,
+            "inside": 2,
+            "fitted": 3,
+            "of": 3,
+            "seconds": 70.6,
+        }
+    ],
     "throws": [
         _row(
             {"set": "bracket of three boxes tossed", "method": "mujoco-identified"},

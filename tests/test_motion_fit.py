@@ -204,7 +204,7 @@ def test_a_killed_fit_continues(pendulum, tmp_path):
     @contextmanager
     def killed_after_a_stage(title, total):
         def advance(n):
-            if n:
+            if n and list(tmp_path.glob(".run.*.fit")):
                 raise Killed
 
         yield advance

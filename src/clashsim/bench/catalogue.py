@@ -26,6 +26,7 @@ MODULES = {
     "base": "base",
     "transfer": "transfer",
     "scenes": "scenes",
+    "trajectories": "trajectories",
     "throughput": "throughput",
     "planning": "planning",
     "search-time": "search_time",

@@ -44,6 +44,7 @@ class BenchCommandOptions:
             "base",
             "transfer",
             "scenes",
+            "trajectories",
             "throughput",
             "planning",
             "search-time",

@@ -43,6 +43,13 @@ def print_motion_run(run: MotionRun) -> None:
     for name, depths in metrics.get("penetration", {}).items():
         mean, largest = depths["mean_mm"], depths["largest_mm"]
         say(f"penetration, {name}: mean {mean:.2f} mm, largest {largest:.2f} mm")
-    if metrics["method"] in metrics["seconds"]:
-        say(f"fitted in {metrics['seconds'][metrics['method']]:.0f} s")
+    times = [
+        f"{name} {seconds:.0f} s"
+        for name, seconds in metrics["seconds"].items()
+        if name in metrics["models"]
+    ]
+    if times:
+        say(f"fitted in: {', '.join(times)}" if len(times) > 1 else f"fitted in {times[0]}")
+    for name, reason in metrics.get("refused", {}).items():
+        say(f"not compared: {name}, because {reason}")
     say(metrics["conclusion"], style="bold" if is_improved(metrics) else "bold yellow")

@@ -1,35 +1,40 @@
 """Parameters of a scene that whole trajectories may show, each with a range and a prior.
 
-By default those are identified that recorded motion can tell apart: friction in joints, how mass is
-distributed, and contact where bodies touch. The others (gravity, sizes, further numbers of MuJoCo's
-contact) are identified if they are asked for by name.
+By default those are identified that recorded motion can tell apart: friction in joints, springs,
+gains of servos, how mass is distributed, stops that joints reach, and contact where bodies touch.
+The others (gravity, sizes, gears, further numbers of MuJoCo's contact) are identified if they are
+asked for by name.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import mujoco
 import numpy as np
 
 from clashsim.core.errors import ParamError, did_you_mean
+from clashsim.core.joint_params import (
+    CandidateParam,
+    actuator_params,
+    body_radius,
+    direct_solref,
+    joint_params,
+    servo_gains,
+    spring_damper,
+    spring_params,
+    stop_params,
+    tendon_params,
+)
 from clashsim.core.motion_scene import CONTACT, WORLD, MotionScene, root_of
 from clashsim.core.params import Param
 from clashsim.core.principal_axes import principal_axes, principal_axis_near
 
 _SCALAR = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
-_ROTATING = (int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_BALL))
-# Of a joint's inertia M: damping M times a rate (1/s), friction loss M times an acceleration
-# (rad/s^2 or m/s^2), armature a share of M.
-_DAMPING_RATES = (1e-3, 30.0)
-_USUAL_DAMPING_RATE = 0.1
-_LOSS_ACCELERATIONS = (1e-3, 60.0)
-_USUAL_LOSS_ACCELERATION = 0.1
-_ARMATURE_SHARES = (1e-4, 1.0)
-_USUAL_ARMATURE_SHARE = 3e-3
+_BALL = int(mujoco.mjtJoint.mjJNT_BALL)
+_ROTATING = (int(mujoco.mjtJoint.mjJNT_FREE), _BALL)
 # Logarithms of masses and moments of inertia: half the range, and standard deviation of the prior.
 _MASS = (0.7, 0.25)
 _INERTIA = (0.6, 0.25)
@@ -41,45 +46,32 @@ _SIZE = (0.1, 0.03)  # relative: half the range, and standard deviation
 _FRICTION_RANGE = (0.02, 1.5)
 _USUAL_FRICTION = 0.3
 _MUJOCO_FRICTION = 1.0  # of a geom whose author gave none
-_MUJOCO_SOLREF = (0.02, 1.0)  # time constant (s) and damping ratio where the author gave none
-_STIFFNESS_RANGE = (2e3, 4e6)
-_USUAL_STIFFNESS = 1e5
-_DAMPING_RANGE = (5.0, 3000.0)
-_USUAL_DAMPING = 200.0
-_MAX_RATE = 0.5  # of a contact's oscillation, rad per time step: faster ones are not resolved
 _IMPEDANCE = (0.3, 0.98)
 _WIDTH = (2e-4, 2e-2)
 _MARGIN = (0.08, 0.03)  # largest, and standard deviation, of the smaller radius of a pair
 _ALIGNED = 0.99  # cosine between a joint's axis and a principal axis of inertia
 
 
-@dataclass(frozen=True)
-class CandidateParam:
-    """A parameter that may be identified.
-
-    Attributes:
-        param: The parameter.
-        group: What it belongs to: joints, masses, inertia, centres, contact, gravity, size.
-        default: Whether it is identified unless parameters are named.
-    """
-
-    param: Param
-    group: str
-    default: bool
-
-
-def candidate_params(scene: MotionScene, touching: Collection[str]) -> list[CandidateParam]:
+def candidate_params(
+    scene: MotionScene, touching: Collection[str], stops: Collection[str] = ()
+) -> list[CandidateParam]:
     """List the parameters of a scene that may be identified.
 
     Args:
         scene: The scene; its own parameters are not used.
         touching: Names of the contacts that occur in the recordings.
+        stops: Names of the joints that reach an end of their range in the recordings.
     """
     model = scene.author
     found: list[CandidateParam] = []
     for joint in range(model.njnt):
+        if int(model.jnt_type[joint]) in (*_SCALAR, _BALL):
+            found += [CandidateParam(p, "joints", True) for p in joint_params(model, joint)]
         if int(model.jnt_type[joint]) in _SCALAR:
-            found += [CandidateParam(p, "joints", True) for p in _joint_params(model, joint)]
+            found += spring_params(model, joint)
+            found += stop_params(model, joint, reached=model.joint(joint).name in stops)
+    found += tendon_params(model)
+    found += actuator_params(model)
     found += _body_params(model)
     found += [CandidateParam(p, "gravity", False) for p in _gravity_params(model)]
     for name, geoms in scene.contacts.items():
@@ -89,7 +81,11 @@ def candidate_params(scene: MotionScene, touching: Collection[str]) -> list[Cand
 
 
 def choose_params(
-    scene: MotionScene, names: Sequence[str], touching: Collection[str]
+    scene: MotionScene,
+    names: Sequence[str],
+    touching: Collection[str],
+    *,
+    stops: Collection[str] = (),
 ) -> tuple[Param, ...]:
     """Choose parameters by name.
 
@@ -98,11 +94,12 @@ def choose_params(
         names: Names of parameters or of groups, or patterns as in "*_damping"; "default" stands for
             those that are identified if there are no names.
         touching: Names of the contacts that occur in the recordings.
+        stops: Names of the joints that reach an end of their range in the recordings.
 
     Returns:
         The parameters, in the order of `candidate_params`.
     """
-    candidates = candidate_params(scene, touching)
+    candidates = candidate_params(scene, touching, stops)
     wanted: set[str] = set()
     for name in names or ("default",):
         matches = [c.param.name for c in candidates if _is_meant(c, name)]
@@ -124,34 +121,6 @@ def _is_meant(candidate: CandidateParam, name: str) -> bool:
     return named or fnmatchcase(candidate.param.name, name)
 
 
-def _log_param(name: str, target: str, values: tuple[float, float, float], unit: str) -> Param:
-    """A parameter on a logarithmic scale from its nominal value and range, widened to hold it."""
-    nominal, low, high = values
-    low, high = min(low, nominal / 2), max(high, nominal * 2)
-    return Param(name, target, nominal, low, high, unit, "log")
-
-
-def _joint_params(model: mujoco.MjModel, joint: int) -> list[Param]:
-    """Damping, friction loss and armature of a hinge or slide."""
-    name = model.joint(joint).name
-    dof = int(model.jnt_dofadr[joint])
-    inertia = float(model.dof_M0[dof])
-    hinge = int(model.jnt_type[joint]) == _SCALAR[0]
-    units = ("N m s", "N m", "kg m^2") if hinge else ("N s/m", "N", "kg")
-    settings = (
-        ("damping", float(model.dof_damping[dof]), _DAMPING_RATES, _USUAL_DAMPING_RATE),
-        ("frictionloss", float(model.dof_frictionloss[dof]), _LOSS_ACCELERATIONS, None),
-        ("armature", float(model.dof_armature[dof]), _ARMATURE_SHARES, _USUAL_ARMATURE_SHARE),
-    )
-    params = []
-    for (field, author, (low, high), usual), unit in zip(settings, units, strict=True):
-        share = _USUAL_LOSS_ACCELERATION if usual is None else usual
-        nominal = author if author > 0 else inertia * share
-        values = (nominal, inertia * low, inertia * high)
-        params.append(_log_param(f"{name}_{field}", f"joint/{name}/{field}", values, unit))
-    return params
-
-
 def _body_params(model: mujoco.MjModel) -> list[CandidateParam]:
     """Masses, moments of inertia and mass centres of the bodies that move."""
     moving = [b for b in range(1, model.nbody) if model.body_weldid[b] == b]
@@ -159,7 +128,9 @@ def _body_params(model: mujoco.MjModel) -> list[CandidateParam]:
     found: list[CandidateParam] = []
     if not moving:
         return found
-    # Motion under gravity and contact tells masses apart only relative to each other.
+    # Motion under gravity and contact tells masses apart only relative to each other, unless a
+    # motor acts with a force that is known.
+    has_known_force = any(not servo_gains(model, actuator) for actuator in range(model.nu))
     reference = max(moving, key=lambda b: float(model.body_mass[b]))
     for body in moving:
         name = model.body(body).name
@@ -175,7 +146,7 @@ def _body_params(model: mujoco.MjModel) -> list[CandidateParam]:
             "log",
             sd=std,
         )
-        found.append(CandidateParam(param, "masses", body != reference))
+        found.append(CandidateParam(param, "masses", has_known_force or body != reference))
     for body in moving:
         found += [CandidateParam(p, "inertia", True) for p in _inertia_params(model, body)]
         found += [CandidateParam(p, "centres", True) for p in _centre_params(model, body)]
@@ -261,25 +232,6 @@ def _rotates(model: mujoco.MjModel, body: int) -> bool:
     return False
 
 
-def body_radius(model: mujoco.MjModel, body: int) -> float:
-    """Radius (m) of a sphere about the middle of a body that holds its geoms.
-
-    Args:
-        model: The model.
-        body: Index of the body. Without geoms, its radius of gyration stands for it.
-    """
-    geoms = [g for g in range(model.ngeom) if model.geom_bodyid[g] == body]
-    sized = [g for g in geoms if model.geom_rbound[g] > 0]
-    gyration = math.sqrt(
-        float(model.body_inertia[body].sum()) / 2 / max(1e-9, model.body_mass[body])
-    )
-    if not sized:
-        return max(gyration, 1e-3)
-    middle = model.geom_pos[sized].mean(axis=0)
-    reach = np.linalg.norm(model.geom_pos[sized] - middle, axis=1) + model.geom_rbound[sized]
-    return max(float(reach.max()), gyration)
-
-
 def _gravity_params(model: mujoco.MjModel) -> list[Param]:
     """Gravity along its axis, which also stands for an unknown scale of recorded lengths."""
     gravity = np.array(model.opt.gravity)
@@ -311,10 +263,7 @@ def _contact_params(
     friction = float(max(first.friction[0], second.friction[0]))
     if friction == _MUJOCO_FRICTION:
         friction = _USUAL_FRICTION
-    stiffness, damping = _direct_solref(np.minimum(first.solref, second.solref))
-    fastest = (_MAX_RATE / float(model.opt.timestep)) ** 2
-    high = min(_STIFFNESS_RANGE[1], fastest)
-    low = min(_STIFFNESS_RANGE[0], high / 10)
+    spring = direct_solref(np.minimum(first.solref, second.solref))
     prefix = "" if name == CONTACT else f"{name}_"
     radius = min(
         float(model.geom(geom).rbound[0])
@@ -332,25 +281,7 @@ def _contact_params(
             "",
             "log",
         ),
-        Param(
-            f"{prefix}stiffness",
-            f"{target}/solref[0]",
-            float(np.clip(stiffness, low, high)),
-            low,
-            high,
-            "1/s^2",
-            "log",
-            sign=-1,
-        ),
-        Param(
-            f"{prefix}damping",
-            f"{target}/solref[1]",
-            float(np.clip(damping, *_DAMPING_RANGE)),
-            *_DAMPING_RANGE,
-            "1/s",
-            "log",
-            sign=-1,
-        ),
+        *spring_damper(model, prefix, f"{target}/solref", spring),
     )
     largest, std = (share * radius for share in _MARGIN)
     more = (
@@ -360,16 +291,6 @@ def _contact_params(
     )
     found = [CandidateParam(param, "contact", occurs) for param in main]
     return found + [CandidateParam(param, "contact shape", False) for param in more]
-
-
-def _direct_solref(solref: np.ndarray) -> tuple[float, float]:
-    """Stiffness (1/s^2) and damping (1/s) of a contact, or usual ones where none were given."""
-    if solref[0] < 0:
-        return -float(solref[0]), -float(solref[1])
-    if np.allclose(solref, _MUJOCO_SOLREF):
-        return _USUAL_STIFFNESS, _USUAL_DAMPING
-    time_constant, ratio = float(solref[0]), float(solref[1])
-    return 1 / (time_constant * ratio) ** 2, 2 / time_constant
 
 
 def _size_params(model: mujoco.MjModel) -> list[Param]:

@@ -13,8 +13,8 @@ import mujoco
 import numpy as np
 
 from clashsim.core.errors import DataError, did_you_mean
+from clashsim.core.joint_params import body_radius
 from clashsim.core.kinematics import Kinematics, conjugate, logarithm, multiply
-from clashsim.core.motion_params import body_radius
 from clashsim.core.motion_scene import MotionScene
 from clashsim.core.recorded_joints import match_joints, scalar_signals
 from clashsim.core.trials import Trial, Trials
@@ -22,7 +22,7 @@ from clashsim.core.trials import Trial, Trials
 _SCALAR = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
 _SIZES_PER_RADIAN = 0.5
 _UNIT_LENGTH_ERROR = 0.05  # largest difference from 1 of a quaternion's length
-_FEWEST_FRAMES = 6  # of a trial
+FEWEST_FRAMES = 6  # of a trial
 _POSE = 7
 _RESIDUALS_OF_POSE = 6
 
@@ -274,9 +274,9 @@ def _arrays(
 ) -> MotionTrial:
     """The arrays of one trial."""
     n = len(trial.t)
-    if n < _FEWEST_FRAMES:
+    if n < FEWEST_FRAMES:
         raise DataError(
-            f"trial {trial.name!r} has {n} frames, and at least {_FEWEST_FRAMES} are needed"
+            f"trial {trial.name!r} has {n} frames, and at least {FEWEST_FRAMES} are needed"
         )
     poses = np.full((n, len(bodies), _POSE), np.nan)
     for i, name in enumerate(bodies):
@@ -290,8 +290,20 @@ def _arrays(
     control = np.zeros((n, model.nu))
     for i, actuator in enumerate(actuators):
         if actuator is not None:
-            control[:, i] = np.nan_to_num(trial.signals[actuator])
+            control[:, i] = _held(trial, actuator)
     return MotionTrial(trial.name, trial.t - trial.t[0], poses, coordinates, control)
+
+
+def _held(trial: Trial, actuator: str) -> np.ndarray:
+    """Recorded controls (T,) of an actuator; where a logger has none, the last one holds."""
+    values = np.asarray(trial.signals[actuator], float)
+    seen = np.flatnonzero(np.isfinite(values))
+    if not len(seen):
+        raise DataError(
+            f"trial {trial.name!r}: the control of actuator {actuator!r} has no number in any row"
+        )
+    last = np.searchsorted(seen, np.arange(len(values)), side="right") - 1
+    return values[seen[np.maximum(last, 0)]]
 
 
 def _checked_poses(trial: Trial, body: str) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import mujoco
@@ -29,10 +29,22 @@ _KINDS = {
     "pair": _Kind(mujoco.mjtObj.mjOBJ_PAIR, "pair_", "npair"),
     "joint": _Kind(mujoco.mjtObj.mjOBJ_JOINT, "jnt_", "njnt"),
     "actuator": _Kind(mujoco.mjtObj.mjOBJ_ACTUATOR, "actuator_", "nu"),
+    "tendon": _Kind(mujoco.mjtObj.mjOBJ_TENDON, "tendon_", "ntendon"),
 }
 _TARGET = re.compile(
     r"^(?P<kind>\w+)(?:/(?P<name>.+))?/(?P<field>\w+)(?:\[(?P<index>\d+(?::\d+)?)\])?$"
 )
+# Attributes whose field of MjModel has another name, by kind and attribute as in MJCF.
+_RENAMED = {
+    ("joint", "solreflimit"): "jnt_solref",
+    ("tendon", "springlength"): "tendon_lengthspring",
+}
+# Gains of servos, as MJCF names them: entries of gainprm and biasprm, and their signs.
+_SERVO_GAINS = {
+    "kp": (("actuator_gainprm", 0, 1.0), ("actuator_biasprm", 1, -1.0)),
+    "kv": (("actuator_biasprm", 2, -1.0),),
+    "velocity_kv": (("actuator_gainprm", 0, 1.0), ("actuator_biasprm", 2, -1.0)),
+}
 # Joint attributes that MuJoCo stores per degree of freedom, in fields dof_NAME.
 _DOF_FIELDS = ("damping", "frictionloss", "armature", "solref", "solimp")
 _SMALLEST_VALUE = 1e-300  # on a log scale; keeps the logarithm of zero finite
@@ -100,20 +112,29 @@ class Slot:
         field: Name of a field of MjModel, or "opt.NAME" for an option.
         rows: Indices into the field's first axis; empty for options.
         columns: Indices into the field's second axis; empty where a row is a single number.
+        factor: What the parameter's value is multiplied with.
+        others: Further places that hold the same parameter, as the gain of a servo has two.
     """
 
     field: str
     rows: tuple[int, ...]
     columns: tuple[int, ...]
+    factor: float = 1.0
+    others: tuple[Slot, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Slot, ...]:
+        """All places that hold the parameter, this one first."""
+        return (self, *self.others)
 
     def write(self, array: np.ndarray, values: np.ndarray | float) -> None:
-        """Write the parameter's value into a field's array, in place.
+        """Write the parameter's value into this field's array, in place; not into the others'.
 
         Args:
             array: The field of a model, or of n simulations with a leading axis (n, ...).
             values: One value, or one for each simulation, (n,).
         """
-        value = np.asarray(values, float)
+        value = self.factor * np.asarray(values, float)
         for entry in self._entries():
             index: tuple[Any, ...] = (..., *entry)
             array[index] = value
@@ -208,6 +229,14 @@ def locate_param(model: mujoco.MjModel, target: str) -> Slot:
     rows: tuple[int, ...] = (row,)
     if kind == "pair":
         rows = pair_rows(model, name or "")
+    if kind == "joint" and field == "springref":
+        return _spring_reference(model, target, row)
+    if kind == "actuator" and field in _SERVO_GAINS:
+        places = [Slot(place, rows, (i,), factor) for place, i, factor in _SERVO_GAINS[field]]
+        return replace(places[0], others=tuple(places[1:]))
+    renamed = _RENAMED.get((kind, field))
+    if renamed is not None:
+        return Slot(renamed, rows, _columns(target, index, getattr(model, renamed).shape[1:]))
     prefix = _KINDS[kind].prefix
     if kind == "joint" and field in _DOF_FIELDS:
         prefix = "dof_"
@@ -221,6 +250,16 @@ def locate_param(model: mujoco.MjModel, target: str) -> Slot:
             f"a {kind} has no numeric field {field!r} (in {target!r}); {did_you_mean(field, known)}"
         )
     return Slot(prefix + field, rows, _columns(target, index, array.shape[1:]))
+
+
+def _spring_reference(model: mujoco.MjModel, target: str, joint: int) -> Slot:
+    """The coordinate of a hinge or slide at which its spring is at rest."""
+    if int(model.jnt_type[joint]) not in (
+        int(mujoco.mjtJoint.mjJNT_HINGE),
+        int(mujoco.mjtJoint.mjJNT_SLIDE),
+    ):
+        raise ParamError(f"only hinges and slides have the springref of {target!r}")
+    return Slot("qpos_spring", (int(model.jnt_qposadr[joint]),), ())
 
 
 def pair_rows(model: mujoco.MjModel, name: str) -> tuple[int, ...]:

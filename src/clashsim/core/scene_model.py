@@ -111,8 +111,8 @@ class SceneModel(ABC):
         """
         values = np.asarray(theta, float).T
         for slot, param, value in zip(self.slots, self.params, values, strict=True):
-            if slot is not None:
-                slot.write(field(slot.field), param.sign * value)
+            for part in () if slot is None else slot.parts:
+                part.write(field(part.field), param.sign * value)
 
     def model(self, theta: np.ndarray | None = None) -> mujoco.MjModel:
         """Compile a fresh model.

@@ -41,7 +41,18 @@ _ATTRIBUTES = {
     "body_inertia": "diaginertia",
     "body_ipos": "pos",
     "body_iquat": "quat",
+    "qpos_spring": "springref",
+    "jnt_solref": "solreflimit",
+    "tendon_lengthspring": "springlength",
 }
+_ANGLES = ("qpos_spring", "jnt_range")  # of hinges, in the text often in degrees
+# Attributes of servos by the tag of their element and by field and column, with their signs.
+_GAINS = {
+    ("position", "actuator_gainprm", 0): ("kp", 1.0),
+    ("position", "actuator_biasprm", 2): ("kv", -1.0),
+    ("velocity", "actuator_gainprm", 0): ("kv", 1.0),
+}
+_IMPLIED_GAINS = (("position", 1), ("velocity", 2))  # tags, and columns of biasprm
 _INERTIAL_FIELDS = ("body_ipos", "body_iquat", "body_mass", "body_inertia")
 _PAIR_ATTRIBUTES = ("friction", "solref", "solreffriction", "solimp", "margin", "gap")
 _TAGS = {"geom": ("geom",), "body": ("body",), "joint": ("joint", "freejoint")}
@@ -128,7 +139,8 @@ def _describes_author(scene: SceneModel, slot: Slot, value: float) -> bool:
     """
     author = scene.base
     changed = copy(author)
-    slot.write(model_field(changed, slot.field), value)
+    for part in slot.parts:
+        part.write(model_field(changed, part.field), value)
     if slot.field == "body_inertia":
         before, after = _mass_matrix(author), _mass_matrix(changed)
         smallest = float(before.diagonal().min(initial=np.inf))
@@ -175,14 +187,17 @@ def _with_values(xml: str, scene: SceneModel, theta: np.ndarray) -> str:
         names = ["/".join(name_parts)]
         if kind == "pair":  # a contact of bodies with several geoms has several pairs
             names = [scene.base.pair(row).name for row in slot.rows]
-        value = _attribute_value(scene, slot, param.sign * float(number))
+        value = param.sign * float(number)
         for name in names:
             home = _find_home(elements, scene, slot, kind=kind, name=name)
             if home.element is None:
-                added_values.setdefault((home.kind, home.name), []).append(value)
-            else:
-                changed[home.element.begin] = home.element
-                changed_values.setdefault(home.element.begin, []).append(value)
+                attribute = _attribute_value(scene, slot, value)
+                added_values.setdefault((home.kind, home.name), []).append(attribute)
+                continue
+            changed[home.element.begin] = home.element
+            for part in slot.parts:
+                attributes = _values_in(home.element, scene, part, value)
+                changed_values.setdefault(home.element.begin, []).extend(attributes)
     edits: list[Edit] = []
     for position, element in changed.items():
         edits += edit_attributes(text, element, changed_values[position])
@@ -200,7 +215,7 @@ def _find_home(
             describe classes and not objects.
         scene: The scene.
         slot: Where the parameter is in the compiled model.
-        kind: Kind of the object: option, pair, geom, body, joint or actuator.
+        kind: Kind of the object: option, pair, geom, body, joint, actuator or tendon.
         name: Name of the object.
     """
     objects = [element for element in elements if "default" not in element.path]
@@ -225,12 +240,12 @@ def _find_home(
 
 
 def _is_element_of(element: XmlElement, kind: str, name: str) -> bool:
-    """Whether an element is the geom, body, joint or actuator (`kind`) with this name."""
+    """Whether an element is the geom, body, joint, actuator or tendon with this name."""
     if element.attributes.get("name") != name:
         return False
     if kind in _TAGS:
         return element.tag in _TAGS[kind]
-    return element.path[-1:] == ("actuator",)
+    return element.path[-1:] == (kind,)
 
 
 def _option_home(objects: Sequence[XmlElement], attribute: str) -> _Home:
@@ -296,6 +311,23 @@ def _author_has_pair(scene: SceneModel, name: str) -> bool:
     )
 
 
+def _values_in(
+    element: XmlElement, scene: SceneModel, part: Slot, value: float
+) -> list[AttributeValue]:
+    """The attributes of an element that hold a parameter; none where another implies them."""
+    if part.field not in ("actuator_gainprm", "actuator_biasprm"):
+        return [_attribute_value(scene, part, value)]
+    column = part.columns[0]
+    found = _GAINS.get((element.tag, part.field, column))
+    if found is not None:
+        name, sign = found
+        number = sign * part.factor * value
+        return [AttributeValue(name, (0,), number, np.array([number]))]
+    if part.field == "actuator_biasprm" and (element.tag, column) in _IMPLIED_GAINS:
+        return []
+    return [_attribute_value(scene, part, part.factor * value)]
+
+
 def _attribute_value(scene: SceneModel, slot: Slot, value: float) -> AttributeValue:
     """The attribute to write for a parameter, and its value there.
 
@@ -307,8 +339,19 @@ def _attribute_value(scene: SceneModel, slot: Slot, value: float) -> AttributeVa
         compiled = np.array(getattr(model.opt, name))
         return AttributeValue(name, slot.columns, value, compiled)
     name = _ATTRIBUTES.get(slot.field, slot.field.split("_", 1)[1])
-    compiled = np.atleast_1d(getattr(model, slot.field)[slot.rows[0]])
-    return AttributeValue(name, slot.columns or (0,), value, np.array(compiled, float))
+    compiled = np.array(np.atleast_1d(getattr(model, slot.field)[slot.rows[0]]), float)
+    per_unit = 1.0
+    if slot.field in _ANGLES and scene.spec.compiler.degree and _is_hinge(model, slot):
+        per_unit = 180 / np.pi
+    return AttributeValue(name, slot.columns or (0,), per_unit * value, per_unit * compiled)
+
+
+def _is_hinge(model: mujoco.MjModel, slot: Slot) -> bool:
+    """Whether the joint of a field in `_ANGLES` is a hinge."""
+    joint = slot.rows[0]
+    if slot.field == "qpos_spring":
+        joint = int(np.flatnonzero(model.jnt_qposadr == slot.rows[0])[0])
+    return int(model.jnt_type[joint]) == int(mujoco.mjtJoint.mjJNT_HINGE)
 
 
 def _add_elements(
@@ -396,11 +439,13 @@ def _verify(scene: SceneModel, xml: str, theta: np.ndarray) -> None:
         raise SceneError(f"theta cannot be written into scene {scene.name!r}: {error}") from None
     for param, slot in zip(scene.params, scene.slots, strict=True):
         assert slot is not None
-        expected = _model_values(wanted, slot)
-        found = _model_values(compiled, slot)
-        is_same = expected.shape == found.shape and np.allclose(
-            expected, found, rtol=_RELATIVE_TOLERANCE, atol=_ABSOLUTE_TOLERANCE
-        )
+        is_same = True
+        for part in slot.parts:
+            expected = _model_values(wanted, part)
+            found = _model_values(compiled, part)
+            is_same &= expected.shape == found.shape and np.allclose(
+                expected, found, rtol=_RELATIVE_TOLERANCE, atol=_ABSOLUTE_TOLERANCE
+            )
         if not is_same:
             raise SceneError(
                 f"{param.target!r} cannot be written into scene {scene.name!r}: a default class"

@@ -14,8 +14,15 @@ from clashsim.core.params import to_unit
 from clashsim.core.protocols import Simulator
 from clashsim.fit.motion_segments import contact_depth, whole_trials
 from clashsim.fit.recorded_scene import MotionFitConfig, RecordedScene
+from clashsim.sim.mujoco.quiet_warnings import without_warnings
 
 _LOST = 100.0  # sizes: predictions that are not finite count as this far off
+_WATCHED_TRIALS = 12  # in which divergence is looked for, at most
+_DIVERGED = (
+    mujoco.mjtWarning.mjWARN_BADQPOS,
+    mujoco.mjtWarning.mjWARN_BADQVEL,
+    mujoco.mjtWarning.mjWARN_BADQACC,
+)
 _DEPTH_FRAMES = 40  # of a trial, in which penetration is measured
 
 
@@ -135,6 +142,35 @@ def predict_trials(
         sizes=observer.sizes,
         start_frames=np.array([segment.start_frames for segment in segments]),
     )
+
+
+def diverging_trials(recorded: RecordedScene, theta: np.ndarray | None) -> list[str]:
+    """Names of the trials in whose simulation MuJoCo meets numbers that are not finite or huge.
+
+    MuJoCo then begins again from the reference, so that predictions look finite.
+
+    Args:
+        recorded: The scene with its parameters, and the trials.
+        theta: Parameters (p,), natural units; None for a scene without parameters.
+    """
+    segments = recorded.whole()[:_WATCHED_TRIALS]
+    problem = recorded.problem(segments, MotionFitConfig())
+    unit = np.zeros(0) if theta is None else to_unit(recorded.scene.params, theta)
+    starts = problem.fit_starts(unit, differentiate=False)
+    model = recorded.scene.model(theta)
+    data = mujoco.MjData(model)
+    full = int(mujoco.mjtState.mjSTATE_PHYSICS)
+    names = []
+    for i, segment in enumerate(segments):
+        mujoco.mj_resetData(model, data)
+        mujoco.mj_setState(model, data, starts.state[i], full)
+        with without_warnings():
+            for control in problem.control[i]:
+                data.ctrl[:] = control
+                mujoco.mj_step(model, data)
+        if any(data.warning[int(kind)].number for kind in _DIVERGED):
+            names.append(recorded.motion.trials[segment.trial].name)
+    return names
 
 
 def error_figures(prediction: MotionPrediction) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from clashsim.core.errors import DataError
 from clashsim.core.kinematics import Kinematics
+from clashsim.core.loop_closure import LoopClosure
 from clashsim.core.observed_motion import MotionObserver, MotionTrial, ObservedMotion
 
 _FREE = int(mujoco.mjtJoint.mjJNT_FREE)
@@ -19,6 +20,7 @@ _DIFFERENCE = 1e-6  # m or rad
 _FOUND = 0.03  # sizes, largest mean residual of a frame whose coordinates were found
 _STARTS = 48  # of the first frame, if the scene's own posture does not lead to it
 _BLIND = 1e-4  # sizes per rad or m below which a degree of freedom is not observed
+_CLOSURE_WEIGHT = 10.0  # sizes per m over the size, or per rad, of loops that are not closed
 _LARGEST_MISFIT = 0.5  # sizes, mean residual above which recording and scene do not fit together
 
 
@@ -55,18 +57,43 @@ def joint_states(motion: ObservedMotion, *, seed: int = 0) -> tuple[JointStates,
     return tuple(states)
 
 
+@dataclass(frozen=True, eq=False)
+class _Posture:
+    """What joint coordinates are found from: what was observed, and the scene's closed loops.
+
+    Attributes:
+        observer: What was observed.
+        closure: The equality constraints of the scene.
+    """
+
+    observer: MotionObserver
+    closure: LoopClosure
+
+    def residuals(self, qpos: np.ndarray, poses: np.ndarray, joints: np.ndarray) -> np.ndarray:
+        """Residuals (n, r) as of the observer, then those of the constraints."""
+        found = self.observer.residuals(qpos, poses, joints)
+        if not self.closure.exists:
+            return found
+        size = float(self.observer.sizes.mean()) if len(self.observer.sizes) else 1.0
+        return np.hstack([found, _CLOSURE_WEIGHT / size * self.closure.residuals(qpos)])
+
+
 def _states_of(motion: ObservedMotion, trial: MotionTrial, seed: int) -> JointStates:
     """Joint coordinates of one trial."""
     observer = motion.observer
+    posture = _Posture(observer, LoopClosure(observer.kinematics.model))
     seen = np.isfinite(trial.poses).all(axis=(1, 2)) & np.isfinite(trial.joints).all(axis=1)
     if seen.sum() < 2:
         raise DataError(
             f"trial {trial.name!r} has no two frames at which all bodies and joints were seen"
         )
     poses, joints = trial.poses[seen], trial.joints[seen]
-    first = _first_posture(observer, poses[:1], joints[:1], seed)
+    first = _first_posture(posture, poses[:1], joints[:1], seed)
     guess = _with_observed(observer, np.tile(first, (len(poses), 1)), poses, joints)
-    found = _solve(observer, guess, poses, joints)
+    if posture.closure.exists:
+        guess[0] = first
+        guess = posture.closure.followed(guess, _unobserved_dofs(observer))
+    found = _solve(posture, guess, poses, joints)
     residual = observer.residuals(found, poses, joints)
     misfit = float(np.sqrt((residual**2).sum(axis=1).mean()))
     if misfit > _LARGEST_MISFIT:
@@ -95,10 +122,22 @@ def _with_observed(
     return qpos
 
 
+def _unobserved_dofs(observer: MotionObserver) -> np.ndarray:
+    """Mask (nv,) of the degrees of freedom of joints that were not recorded directly."""
+    model = observer.kinematics.model
+    direct = set(observer.joints)
+    for body in observer.bodies:
+        joint = int(model.body_jntadr[body])
+        if joint >= 0 and int(model.jnt_type[joint]) == _FREE:
+            direct.add(joint)
+    return np.array([int(joint) not in direct for joint in model.dof_jntid])
+
+
 def _first_posture(
-    observer: MotionObserver, poses: np.ndarray, joints: np.ndarray, seed: int
+    posture: _Posture, poses: np.ndarray, joints: np.ndarray, seed: int
 ) -> np.ndarray:
     """Joint coordinates (nq,) of one frame, from several postures."""
+    observer = posture.observer
     model = observer.kinematics.model
     rng = np.random.default_rng(seed)
     guesses = np.tile(model.qpos0, (_STARTS, 1))
@@ -110,23 +149,23 @@ def _first_posture(
                 low, high = model.jnt_range[joint]
             guesses[1:, address] = rng.uniform(low, high, _STARTS - 1)
     poses, joints = np.repeat(poses, _STARTS, 0), np.repeat(joints, _STARTS, 0)
-    found = _solve(observer, _with_observed(observer, guesses, poses, joints), poses, joints)
-    misfit = np.sqrt((observer.residuals(found, poses, joints) ** 2).sum(axis=1))
+    found = _solve(posture, _with_observed(observer, guesses, poses, joints), poses, joints)
+    misfit = np.sqrt((posture.residuals(found, poses, joints) ** 2).sum(axis=1))
     if misfit[0] < _FOUND:
         return found[0]
     return found[int(misfit.argmin())]
 
 
 def _solve(
-    observer: MotionObserver, qpos: np.ndarray, poses: np.ndarray, joints: np.ndarray
+    posture: _Posture, qpos: np.ndarray, poses: np.ndarray, joints: np.ndarray
 ) -> np.ndarray:
     """Joint coordinates (n, nq) that fit recorded frames best, by Gauss-Newton steps."""
-    kinematics = observer.kinematics
-    residual = observer.residuals(qpos, poses, joints)
+    kinematics = posture.observer.kinematics
+    residual = posture.residuals(qpos, poses, joints)
     cost = (residual**2).sum(axis=1)
     damping = np.full(len(qpos), _DAMPING)
     for _ in range(_STEPS):
-        jacobian = _jacobian(observer, qpos, poses, joints)
+        jacobian = _jacobian(posture, qpos, poses, joints)
         matrix = np.einsum("nri,nrj->nij", jacobian, jacobian)
         scale = np.einsum("nii->ni", matrix).max(axis=1, initial=0.0) + 1e-12
         matrix += (damping * scale)[:, None, None] * np.eye(matrix.shape[1])
@@ -134,7 +173,7 @@ def _solve(
         step = -np.linalg.solve(matrix, gradient[..., None])[..., 0]
         step *= np.minimum(1.0, 1.0 / np.maximum(np.abs(step).max(axis=1), 1e-12))[:, None]
         moved = kinematics.integrate(qpos, step)
-        new_residual = observer.residuals(moved, poses, joints)
+        new_residual = posture.residuals(moved, poses, joints)
         new_cost = (new_residual**2).sum(axis=1)
         better = new_cost < cost
         qpos = np.where(better[:, None], moved, qpos)
@@ -148,18 +187,18 @@ def _solve(
 
 
 def _jacobian(
-    observer: MotionObserver, qpos: np.ndarray, poses: np.ndarray, joints: np.ndarray
+    posture: _Posture, qpos: np.ndarray, poses: np.ndarray, joints: np.ndarray
 ) -> np.ndarray:
     """Derivatives (n, r, nv) of the residuals along each degree of freedom."""
     n = len(qpos)
-    nv = int(observer.kinematics.model.nv)
-    base = observer.residuals(qpos, poses, joints)
+    nv = int(posture.observer.kinematics.model.nv)
+    base = posture.residuals(qpos, poses, joints)
     columns = []
     for dof in range(nv):
         step = np.zeros((n, nv))
         step[:, dof] = _DIFFERENCE
-        moved = observer.kinematics.integrate(qpos, step)
-        columns.append((observer.residuals(moved, poses, joints) - base) / _DIFFERENCE)
+        moved = posture.observer.kinematics.integrate(qpos, step)
+        columns.append((posture.residuals(moved, poses, joints) - base) / _DIFFERENCE)
     return np.stack(columns, axis=2)
 
 
@@ -167,13 +206,14 @@ def _refuse_unobserved(motion: ObservedMotion, states: list[JointStates]) -> Non
     """Raise a DataError that names a joint which moves without any effect on what was observed."""
     observer = motion.observer
     model = observer.kinematics.model
+    posture = _Posture(observer, LoopClosure(model))
     total = np.zeros((model.nv, model.nv))
     count = 0
     for trial, state in zip(motion.trials, states, strict=True):
         rows = np.unique(np.linspace(0, len(trial.t) - 1, 8).astype(int))
         poses, joints = np.nan_to_num(trial.poses[rows], nan=1.0), trial.joints[rows]
         poses = np.where(np.isnan(trial.poses[rows]), observer.poses(state.qpos[rows]), poses)
-        jacobian = _jacobian(observer, state.qpos[rows], poses, np.nan_to_num(joints))
+        jacobian = _jacobian(posture, state.qpos[rows], poses, np.nan_to_num(joints))
         total += np.einsum("nri,nrj->ij", jacobian, jacobian)
         count += len(rows)
     values, vectors = np.linalg.eigh(total / count)

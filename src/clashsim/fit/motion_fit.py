@@ -38,6 +38,9 @@ _SHARE_OF_OTHERS = 0.9999  # that a largest moment of inertia is of the others a
 _FEWEST_SEGMENTS = 4  # that stand for all
 _SOON = 0.2  # s after the first frames in contact that are fitted next by gradients
 _SCREENED = 128  # points about the prior, of which the best are first points of descents
+_FROM_STARTS = "just after contact"  # names of stages
+_SEARCH = ", CMA-ES"
+_SETTLING = 4  # Gauss-Newton steps at the end of a fit without contact
 _START_RANGE = 0.9  # of the unit scale, to which the first point is clipped
 
 
@@ -80,6 +83,7 @@ def fit_motion(
     config: MotionFitConfig = MotionFitConfig(),
     differentiate: Differentiate = by_differences,
     progress: Progress = quiet,
+    title: str = "fitting",
 ) -> MotionFit:
     """Identify parameters on recordings.
 
@@ -88,13 +92,14 @@ def fit_motion(
         config: How to go on.
         differentiate: How derivatives are computed.
         progress: Shows the progress.
+        title: What the progress is called.
 
     Returns:
         The identified parameters, with intervals and status.
     """
     if not recorded.scene.params:
         raise ParamError(f"scene {recorded.scene.name!r} has no parameters to identify")
-    fit = _Fit(recorded, config, differentiate)
+    fit = _Fit(recorded, config, differentiate, title)
     fit.run(progress)
     return fit.result()
 
@@ -108,7 +113,11 @@ class _Fit:
     """
 
     def __init__(
-        self, recorded: RecordedScene, config: MotionFitConfig, differentiate: Differentiate
+        self,
+        recorded: RecordedScene,
+        config: MotionFitConfig,
+        differentiate: Differentiate,
+        title: str,
     ) -> None:
         self._recorded = recorded
         self._config = config
@@ -118,6 +127,10 @@ class _Fit:
         self.evaluations = 0
         self._trace: list[tuple[str, float]] = []
         self._last: LinearisedMotion | None = None
+        self._title = title
+        self._advance: Callable[[int], None] = lambda count: None
+        self._ticks_done = 0
+        self._last_tick = 2**31
 
     def run(self, progress: Progress) -> None:
         """Run all stages."""
@@ -133,14 +146,30 @@ class _Fit:
             self.unit = done.unit
             self.evaluations = done.evaluations
             self._trace = [(stages[i][0], done.costs[i]) for i in range(skipped)]
-        with progress("fitting", len(stages)) as advance:
-            advance(skipped)
+        ticks = np.cumsum([0, *(self._ticks(name) for name, _ in stages)])
+        with progress(self._title, int(ticks[-1])) as advance:
+            self._advance = advance
+            self._tick(int(ticks[skipped]))
             for i, (name, stage) in enumerate(stages[skipped:], skipped):
+                self._last_tick = int(ticks[i + 1])
                 self._trace.append((name, stage()))
                 if path is not None and i < len(stages) - 1:
                     costs = tuple(cost for _, cost in self._trace)
                     write_stages(path, StagesDone(self.unit, costs, self.evaluations), key)
-                advance(1)
+                self._tick(self._last_tick - self._ticks_done)
+
+    def _ticks(self, stage: str) -> int:
+        """Steps of a stage that are shown as progress, at most."""
+        if stage.endswith(_SEARCH):
+            return self._config.generations
+        descents = self._config.starts if stage == _FROM_STARTS and not self._config.search else 1
+        return 2 * self._config.steps * descents
+
+    def _tick(self, count: int = 1) -> None:
+        """Show that some steps of a stage are done; the end of a stage is left to its end."""
+        count = min(count, self._last_tick - self._ticks_done)
+        self._ticks_done += count
+        self._advance(count)
 
     def _smooth_stages(self) -> list[tuple[str, Callable[[], float]]]:
         """Gauss-Newton steps on longer and longer segments."""
@@ -150,10 +179,19 @@ class _Fit:
         stages: list[tuple[str, Callable[[], float]]] = []
         for share in self._config.horizons:
             segments = segments_of(recorded.motion, whole, share * longest)
-
-            stage = partial(self._descend, segments, None, self._config.smooth_difference)
+            stage = partial(self._descend, segments, None, self._smooth_difference())
             stages.append((f"{share:g} of the longest trial", stage))
         return stages
+
+    def _smooth_difference(self) -> float:
+        """Step of finite differences without contact.
+
+        Bodies that hit a stop do so in one time step or the next, which makes motion rough: short
+        differences would be those of this roughness.
+        """
+        if self._recorded.contacts.stops:
+            return self._config.stop_difference
+        return self._config.smooth_difference
 
     def _contact_stages(self) -> list[tuple[str, Callable[[], float]]]:
         """Gauss-Newton steps just after the first contact, CMA-ES on all frames, and again."""
@@ -168,15 +206,15 @@ class _Fit:
         just_after = np.full((1, len(whole)), np.inf)
         if not self._config.search:
             return [
-                ("just after contact", lambda: self._descend_from_starts(early, fine)),
+                (_FROM_STARTS, lambda: self._descend_from_starts(early, fine)),
                 ("soon after contact", lambda: self._descend(soon, None, fine)),
                 ("whole trials", lambda: self._descend(whole, windows, fine)),
             ]
         return [
-            ("just after contact, CMA-ES", lambda: self._search(early, just_after, wide)),
+            (f"just after contact{_SEARCH}", lambda: self._search(early, just_after, wide)),
             ("just after contact", lambda: self._descend(early, None, rough)),
             ("just after contact, finer", lambda: self._descend(early, None, fine)),
-            ("whole trials, CMA-ES", lambda: self._search(whole, windows, narrow)),
+            (f"whole trials{_SEARCH}", lambda: self._search(whole, windows, narrow)),
             ("whole trials", lambda: self._descend(whole, windows, fine)),
         ]
 
@@ -238,6 +276,7 @@ class _Fit:
 
         def linearised(point: object) -> LinearisedMotion:
             self.evaluations += (len(self.unit) + 4) * len(segments)
+            self._tick()
             return loss.linearised(point.unit, linearise)  # type: ignore[attr-defined]
 
         schedule = DescentSchedule(
@@ -265,6 +304,7 @@ class _Fit:
             unit = 2 * points[0] - 1
             costs = loss.costs(unit)
             self.evaluations += len(unit) * len(segments)
+            self._tick()
             search.tell(points, costs[None])
             lowest = int(costs.argmin())
             if costs[lowest] < best.cost:
@@ -277,9 +317,14 @@ class _Fit:
         assert self._last is not None
         recorded = self._recorded
         params = recorded.scene.params
+        if self._differentiate is by_differences and not recorded.has_contact:
+            self._settle(self._last.loss)
         self.unit = _feasible(recorded.scene, self.unit)
-        last = self._for_intervals() if recorded.has_contact else self._last
-        loss = last.loss
+        loss = self._loss_for_intervals() if recorded.has_contact else self._last.loss
+        if self._differentiate is by_differences:
+            last = loss.linearised_for_intervals(self.unit)
+        else:
+            last = loss.linearised(self.unit, self._differentiate(loss))
         residual = loss.residuals(self.unit[None])[0]
         std = last.std(_inflation(residual, loss.problem.recorded, self._config.observations))
         estimates = []
@@ -292,8 +337,27 @@ class _Fit:
             recorded.scene, tuple(estimates), misfit, self.evaluations, tuple(self._trace)
         )
 
-    def _for_intervals(self) -> LinearisedMotion:
-        """The Gauss-Newton model just after the first contact.
+    def _settle(self, loss: MotionLoss) -> None:
+        """Gauss-Newton steps that also follow directions of which the recordings tell nothing.
+
+        Where parameters replace each other, short differences hide that the prior may choose.
+        """
+
+        def linearised(point: object) -> LinearisedMotion:
+            self.evaluations += 5 * len(self.unit) * len(loss.problem.segments)
+            return loss.linearised_for_intervals(point.unit)  # type: ignore[attr-defined]
+
+        schedule = DescentSchedule(
+            initial=1e-3,
+            candidates=(0.1, 1.0, 10.0),
+            rounds=3,
+            steps=_SETTLING,
+            relative_tolerance=1e-4,
+        )
+        self.unit = descend(loss.point(self.unit), linearised, schedule).state.unit
+
+    def _loss_for_intervals(self) -> MotionLoss:
+        """The loss just after the first contact.
 
         Later frames depend on parameters much more, but as much on errors of the start, so that
         they would promise intervals that are far too narrow.
@@ -304,8 +368,7 @@ class _Fit:
             recorded.motion, whole, early_ends(recorded.motion, whole, recorded.contacts)
         )
         early, _ = self._within(early, None, self._config.descent_steps)
-        loss = self._loss(early, None, self._config.contact_differences[0])
-        return loss.linearised(self.unit, self._differentiate(loss))
+        return self._loss(early, None, self._config.contact_differences[0])
 
 
 def _feasible(scene: MotionScene, unit: np.ndarray) -> np.ndarray:

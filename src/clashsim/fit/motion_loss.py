@@ -18,6 +18,8 @@ from clashsim.core.params import to_unit
 from clashsim.fit.motion_problem import MotionProblem, Starts
 from clashsim.fit.priors import unit_std
 
+_INTERVAL_ROUNDS = 2  # of differences as wide as the uncertainty that the last ones found
+_LONGEST_STEP = 0.1  # of these, on the unit scale
 # Residuals (n, F, r) and their derivatives (n, F, r, p) at a point (p,) of the unit scale.
 Linearise = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -114,6 +116,32 @@ class MotionLoss:
     def linearised(self, unit: np.ndarray, linearise: Linearise) -> LinearisedMotion:
         """The Gauss-Newton model at a point (p,)."""
         residual, jacobian = linearise(unit)
+        return self._linearised(unit, residual, jacobian)
+
+    def linearised_for_intervals(self, unit: np.ndarray) -> LinearisedMotion:
+        """The Gauss-Newton model at a point (p,) by differences as wide as the uncertainty.
+
+        Stops, dry friction and contact act in one time step or the next, which makes residuals
+        rough. Short differences along each parameter are those of the roughness, which would be
+        all that seems to tell parameters apart that replace each other. So differences are taken
+        along the principal directions of what is known, each two standard deviations wide.
+        """
+        model = self.linearised(unit, self.by_differences)
+        for _ in range(_INTERVAL_ROUNDS):
+            steps = _uncertainty(model)
+            above, below = np.clip(unit + steps, -1, 1), np.clip(unit - steps, -1, 1)
+            residuals = self.residuals(np.concatenate([unit[None], above, below]))
+            upper, lower = np.split(residuals[1:], 2)
+            by_step = np.moveaxis(upper - lower, 0, -1)
+            # Steps that the ranges cut point in other directions.
+            jacobian = by_step @ np.linalg.pinv((above - below).T)
+            model = self._linearised(unit, residuals[0], jacobian)
+        return model
+
+    def _linearised(
+        self, unit: np.ndarray, residual: np.ndarray, jacobian: np.ndarray
+    ) -> LinearisedMotion:
+        """The Gauss-Newton model from residuals (n, F, r) and derivatives (n, F, r, p)."""
         mean_squares = self.mean_squares(residual[None])
         cost = float(self._costs(unit[None], mean_squares)[0])
         # Derivative of the loss by the mean square of each window.
@@ -132,6 +160,20 @@ class MotionLoss:
             precision=precision,
             own=own,
         )
+
+
+def _uncertainty(model: LinearisedMotion) -> np.ndarray:
+    """Steps (p, p), one a row, along the principal directions of what is known.
+
+    Directions are principal relative to the prior; each step is one standard deviation, and no
+    longer than a part of the range.
+    """
+    scale = 1 / np.sqrt(model.precision)
+    data = (model.hessian - np.diag(model.precision)) * np.outer(scale, scale)
+    values, vectors = np.linalg.eigh(data)
+    steps = (vectors * scale[:, None] / np.sqrt(1 + np.maximum(values, 0.0))).T
+    longest = np.abs(steps).max(axis=1, keepdims=True)
+    return steps * np.minimum(1.0, _LONGEST_STEP / np.maximum(longest, 1e-12))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from clashsim.core.errors import ClashError
 from clashsim.core.progress import Progress, quiet
 from clashsim.fit.motion_fit import MotionFit, fit_motion
 from clashsim.fit.motion_run import MotionMethod, MotionModel
@@ -42,7 +43,7 @@ def fit_with_mujoco(
         config: How to go on.
         progress: Shows the progress.
     """
-    fit = fit_motion(recorded, config=config, progress=progress)
+    fit = fit_motion(recorded, config=config, progress=progress, title="fitting mujoco")
     return _result(recorded, fit, "mujoco")
 
 
@@ -64,6 +65,7 @@ def fit_with_mjx(
         config=replace(config, search=False),
         differentiate=derivatives,
         progress=progress,
+        title="fitting mjx",
     )
     return _result(recorded, fit, "mjx")
 
@@ -75,7 +77,11 @@ def _result(recorded: RecordedScene, fit: MotionFit, method: MotionMethod) -> Me
 
 
 def fit_with_networks(
-    recorded: RecordedScene, *, config: MotionFitConfig, progress: Progress = quiet
+    recorded: RecordedScene,
+    *,
+    config: MotionFitConfig,
+    progress: Progress = quiet,
+    analytic: MethodResult | None = None,
 ) -> MethodResult:
     """MuJoCo's parameters as by `fit_with_mujoco`, and a network in the torque of each joint.
 
@@ -83,13 +89,15 @@ def fit_with_networks(
         recorded: The scene with its parameters, and the trials to fit.
         config: How to go on.
         progress: Shows the progress.
+        analytic: Result of `fit_with_mujoco`, if there is one.
     """
     from clashsim.fit.motion_neural import NeuralFitConfig, joint_networks, train_networks
 
     joint_networks(recorded, 1)  # refuses other joints before the work
-    analytic = fit_with_mujoco(recorded, config=config, progress=progress)
+    if analytic is None:
+        analytic = fit_with_mujoco(recorded, config=config, progress=progress)
     settings = NeuralFitConfig(dissipative=config.dissipative, seed=config.seed)
-    trained = train_networks(recorded, analytic.fit, settings)
+    trained = train_networks(recorded, analytic.fit, settings, progress=progress)
     model = replace(
         analytic.model,
         method="neural",
@@ -97,13 +105,9 @@ def fit_with_networks(
         weights=trained.weights,
     )
     change = 100 * (trained.error / trained.error_without - 1)
-    if trained.kept:
-        note = f"the networks change the error on trials that judge them by {change:.0f} %"
-    else:
-        note = (
-            f"the networks change the error on trials that judge them by {change:.0f} %, which is "
-            "no clear gain, so they output zero"
-        )
+    note = f"the networks change the error on trials that judge them by {change:.0f} %"
+    if not trained.kept:
+        note += ", which is no clear gain, so they output zero: the predictions are those of mujoco"
     return MethodResult(model, analytic.fit, (note,), trained.friction)
 
 
@@ -128,6 +132,31 @@ def fit_with_graph(
         f"were identified in MuJoCo with its time step of {timestep:.3g} s, whatever --params says"
     )
     return MethodResult(model, analytic.fit, (note,))
+
+
+def refusal(name: MotionMethod, recorded: RecordedScene) -> ClashError | None:
+    """Why a method cannot take a scene, found before any work; None if it can.
+
+    Args:
+        name: Name of the method.
+        recorded: The scene with its parameters, and the trials to fit.
+    """
+    try:
+        if name == "mjx":
+            from clashsim.sim.mjx.model import put_scene
+
+            put_scene(recorded.scene, faithful=True)
+        elif name == "neural":
+            from clashsim.fit.motion_neural import joint_networks
+
+            joint_networks(recorded, 1)
+        elif name == "graph":
+            from clashsim.fit.motion_graph import graph_scene
+
+            graph_scene(recorded)
+    except ClashError as error:
+        return error
+    return None
 
 
 FitMethod = Callable[..., MethodResult]

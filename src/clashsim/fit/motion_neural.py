@@ -14,6 +14,7 @@ import numpy as np
 from clashsim.core.augmentation_spec import NeuralScalar, initial_weights
 from clashsim.core.errors import SceneError
 from clashsim.core.motion_scene import MotionScene
+from clashsim.core.progress import Progress, quiet
 from clashsim.fit.learned_friction import LearnedFriction, suggest_friction
 from clashsim.fit.motion_fit import MotionFit
 from clashsim.fit.motion_problem import Segment, guess_start
@@ -181,7 +182,11 @@ def _inputs(
 
 
 def train_networks(
-    recorded: RecordedScene, fit: MotionFit, config: NeuralFitConfig = NeuralFitConfig()
+    recorded: RecordedScene,
+    fit: MotionFit,
+    config: NeuralFitConfig = NeuralFitConfig(),
+    *,
+    progress: Progress = quiet,
 ) -> NeuralFit:
     """Train networks on top of identified parameters, which stay as they are.
 
@@ -189,6 +194,7 @@ def train_networks(
         recorded: The scene with its parameters, and the trials to fit.
         fit: The identified parameters.
         config: How to train.
+        progress: Shows the progress.
 
     Returns:
         The networks.
@@ -200,19 +206,21 @@ def train_networks(
     windows = _windows(recorded.subset(trained), config, max(config.seconds))
     observation = _joint_observation(int(recorded.scene.author.nq))
     timestep = float(sim.model.opt.timestep)
-    for seconds in config.seconds:
-        frames = max(round(seconds / timestep), 4) + 1
-        found = fit_by_shooting(
-            sim,
-            shorten_windows(windows, frames),
-            observation,
-            camera=np.zeros(0),
-            free=FreeParameters(train=True, ridge=config.ridge),
-            steps=config.steps,
-            origin=first,
-        )
-        sim = found.sim
-        windows = shorten_windows(windows, windows.observed.shape[1], start=found.start)
+    with progress("training", len(config.seconds)) as advance:
+        for seconds in config.seconds:
+            frames = max(round(seconds / timestep), 4) + 1
+            found = fit_by_shooting(
+                sim,
+                shorten_windows(windows, frames),
+                observation,
+                camera=np.zeros(0),
+                free=FreeParameters(train=True, ridge=config.ridge),
+                steps=config.steps,
+                origin=first,
+            )
+            sim = found.sim
+            windows = shorten_windows(windows, windows.observed.shape[1], start=found.start)
+            advance(1)
     # Judged as they will be used: on whole trials, from their first frames.
     whole = recorded.subset(judged)
     shortest = min(float(trial.t[-1]) for trial in whole.motion.trials)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from clashsim.core.loop_closure import LoopClosure
 from clashsim.core.motion_scene import MotionScene
 from clashsim.core.observed_motion import MotionObserver, ObservedMotion, poses_mask
 from clashsim.core.params import from_unit
@@ -282,13 +283,16 @@ def _fit_starts(
 ) -> Starts:
     """Gauss-Newton steps of all starts at once, and how starts depend on the parameters."""
     nv = 2 * int(problem.observer.kinematics.model.nv)
-    steps = np.concatenate([np.zeros((1, nv)), _START_DIFFERENCE * np.eye(nv)])
     unit = np.asarray(unit, float)
+    state, allowed = _on_constraints(problem, state)
+    # Steps (nv + 1, n, nv) along each direction, as far as constraints allow it.
+    steps = np.zeros((nv + 1, *allowed.shape[:2]))
+    steps[1:] = _START_DIFFERENCE * np.moveaxis(allowed, 2, 0)
 
     def evaluate(state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Residuals (n, k) and their derivatives (n, k, 2 nv)."""
         repeated = np.broadcast_to(state, (nv + 1, *state.shape))
-        moved = problem.stepped(repeated, np.broadcast_to(steps[:, None], (nv + 1, len(state), nv)))
+        moved = problem.stepped(repeated, steps)
         thetas = problem.theta(np.broadcast_to(unit, (nv + 1, len(unit))))
         residual = problem.residuals(moved, thetas).reshape(nv + 1, len(state), -1)
         jacobian = (residual[1:] - residual[0]) / _START_DIFFERENCE
@@ -297,7 +301,7 @@ def _fit_starts(
     residual, jacobian = evaluate(state)
     for _ in range(_START_STEPS):
         step = -np.einsum("nij,nj->ni", _pseudo_inverse(jacobian), residual)
-        moved = problem.stepped(state, step)
+        moved = problem.stepped(state, np.einsum("nij,nj->ni", allowed, step))
         new_residual, new_jacobian = evaluate(moved)
         better = (new_residual**2).sum(axis=1) < (residual**2).sum(axis=1)
         state = np.where(better[:, None], moved, state)
@@ -308,9 +312,31 @@ def _fit_starts(
     misfit = problem.root_mean_squares(residual.reshape(problem.recorded.shape))
     derivative = np.zeros((len(state), nv, len(unit)))
     if differentiate and len(unit):
-        by_parameter = _by_parameter(problem, state, unit, residual)
+        by_parameter = _by_parameter(problem, state, unit)
         derivative = -np.einsum("nij,njp->nip", _pseudo_inverse(jacobian), by_parameter)
+        derivative = np.einsum("nij,njp->nip", allowed, derivative)
     return Starts(state, unit, derivative, misfit)
+
+
+def _on_constraints(problem: MotionProblem, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Starts (n, s) whose velocities meet equality constraints, and which steps do.
+
+    Returns:
+        The starts, and projections (n, 2 nv, 2 nv) of their steps.
+    """
+    model = problem.observer.kinematics.model
+    nq, nv = int(model.nq), int(model.nv)
+    closure = LoopClosure(model)
+    allowed = np.broadcast_to(np.eye(2 * nv), (len(state), 2 * nv, 2 * nv))
+    if not closure.exists:
+        return state, allowed
+    projection = closure.projectors(state[:, :nq])
+    allowed = np.zeros(allowed.shape)
+    allowed[:, :nv, :nv] = allowed[:, nv:, nv:] = projection
+    state = state.copy()
+    velocity = np.einsum("nij,nj->ni", projection, state[:, nq : nq + nv])
+    state[:, nq : nq + nv] = velocity
+    return state, allowed
 
 
 def _pseudo_inverse(jacobian: np.ndarray) -> np.ndarray:
@@ -327,14 +353,16 @@ def _pseudo_inverse(jacobian: np.ndarray) -> np.ndarray:
 _PARAMETER_DIFFERENCE = 1e-3  # on the unit scale
 
 
-def _by_parameter(
-    problem: MotionProblem, state: np.ndarray, unit: np.ndarray, residual: np.ndarray
-) -> np.ndarray:
+def _by_parameter(problem: MotionProblem, state: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """Derivatives (n, k, p) of residuals (n, k) with respect to the parameters, at fixed starts."""
-    p = len(unit)
-    # Steps go inwards, so that no parameter leaves its range.
-    sign = np.where(unit > 0, -1.0, 1.0)
-    points = unit + _PARAMETER_DIFFERENCE * np.diag(sign)
-    repeated = np.broadcast_to(state, (p, *state.shape))
-    moved = problem.residuals(repeated, problem.theta(points)).reshape(p, len(state), -1)
-    return np.moveaxis((moved - residual) / (_PARAMETER_DIFFERENCE * sign[:, None, None]), 0, 2)
+    # To both sides, as errors of one-sided differences would tell apart parameters that replace
+    # each other.
+    above = np.minimum(unit + _PARAMETER_DIFFERENCE, 1.0)
+    below = np.maximum(unit - _PARAMETER_DIFFERENCE, -1.0)
+    moved = []
+    for end in (above, below):
+        points = np.where(np.eye(len(unit), dtype=bool), end, unit)
+        repeated = np.broadcast_to(state, (len(unit), *state.shape))
+        found = problem.residuals(repeated, problem.theta(points))
+        moved.append(found.reshape(len(unit), len(state), -1))
+    return np.moveaxis((moved[0] - moved[1]) / (above - below)[:, None, None], 0, 2)

@@ -9,12 +9,14 @@ from itertools import pairwise
 import mujoco
 import numpy as np
 
-from clashsim.core.motion_params import body_radius
+from clashsim.core.joint_params import body_radius
 from clashsim.core.motion_scene import MotionScene
 from clashsim.core.observed_motion import ObservedMotion
 from clashsim.fit.joint_states import JointStates
 from clashsim.fit.motion_problem import Segment
 
+_SCALAR = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
+_STOP_MARGIN = 0.01  # of a joint's range, within which it counts as at its end
 _MAX_FRAMES = 240  # of a trial, at which distances are measured
 _TOUCHING = 0.01  # radii of the smaller body, below which two bodies count as touching
 _FEWEST_START_FRAMES = 6
@@ -33,11 +35,13 @@ class ContactTimes:
         first: Index of the first frame of each trial with a contact; the number of frames if there
             is none.
         from_start: Which trials begin in contact.
+        stops: Names of the hinges and slides that come to an end of their range.
     """
 
     touching: frozenset[str]
     first: np.ndarray
     from_start: np.ndarray
+    stops: frozenset[str] = frozenset()
 
 
 def find_contacts(
@@ -55,9 +59,10 @@ def find_contacts(
     """
     model = scene.author
     data = mujoco.MjData(model)
+    stops = _reached_stops(model, states)
     if model.opt.disableflags & int(mujoco.mjtDisableBit.mjDSBL_CONTACT):
         lengths = np.array([len(trial.t) for trial in motion.trials])
-        return ContactTimes(frozenset(), lengths, np.zeros(len(lengths), bool))
+        return ContactTimes(frozenset(), lengths, np.zeros(len(lengths), bool), stops)
     touching: set[str] = set()
     first = []
     for state in states:
@@ -72,7 +77,22 @@ def find_contacts(
                 found = min(found, int(row))
         first.append(found)
     starts = np.array(first)
-    return ContactTimes(frozenset(touching), starts, starts == 0)
+    return ContactTimes(frozenset(touching), starts, starts == 0, stops)
+
+
+def _reached_stops(model: mujoco.MjModel, states: Sequence[JointStates]) -> frozenset[str]:
+    """Names of the hinges and slides that come to an end of their range in recordings."""
+    found = set()
+    for joint in range(model.njnt):
+        if not model.jnt_limited[joint] or int(model.jnt_type[joint]) not in _SCALAR:
+            continue
+        address = int(model.jnt_qposadr[joint])
+        visited = np.concatenate([state.qpos[:, address] for state in states])
+        low, high = model.jnt_range[joint]
+        margin = _STOP_MARGIN * (high - low)
+        if visited.min() < low + margin or visited.max() > high - margin:
+            found.add(str(model.joint(joint).name))
+    return frozenset(found)
 
 
 def _touches(scene: MotionScene, data: mujoco.MjData, contact: str) -> bool:

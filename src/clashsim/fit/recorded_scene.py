@@ -30,6 +30,7 @@ class MotionFitConfig:
         sigmas: First step sizes of CMA-ES, on the scale from -1 to 1: just after the first contact,
             then on whole trials.
         smooth_difference: Step of finite differences without contact, on the unit scale.
+        stop_difference: The same where joints reach an end of their range.
         contact_differences: Steps of finite differences with contact, first a wide one that does
             not see the roughness of single contacts.
         frames: Frames of a segment that are compared, at most.
@@ -51,6 +52,7 @@ class MotionFitConfig:
     starts: int = 3
     sigmas: tuple[float, float] = (0.4, 0.1)
     smooth_difference: float = 1e-3
+    stop_difference: float = 3e-2
     contact_differences: tuple[float, float] = (2e-2, 3e-3)
     frames: int = 80
     observations: float = 30.0

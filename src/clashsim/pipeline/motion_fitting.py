@@ -13,21 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from clashsim.core.errors import DataError, ParamError, did_you_mean
+from clashsim.core.errors import ClashError, DataError, ParamError, did_you_mean
 from clashsim.core.motion_params import choose_params
 from clashsim.core.motion_scene import MotionScene
-from clashsim.core.observed_motion import ObservedMotion, observe_trials
+from clashsim.core.observed_motion import FEWEST_FRAMES, ObservedMotion, observe_trials
 from clashsim.core.progress import Progress, quiet
 from clashsim.core.trials import Trials
 from clashsim.data.folders import check_output_folder
 from clashsim.evaluate.motion_errors import (
     MotionPrediction,
+    diverging_trials,
     error_figures,
     penetration,
     predict_trials,
 )
 from clashsim.fit.joint_states import joint_states
-from clashsim.fit.motion_methods import MethodResult, method_named
+from clashsim.fit.motion_methods import MethodResult, method_named, refusal
 from clashsim.fit.motion_run import (
     METHODS,
     MotionMethod,
@@ -117,14 +118,14 @@ def fit_run(
     """
     check_fit_config(config)
     loaded = MotionScene.load(scene)
-    trials = _shortened(read_recording(Path(recording)), config.duration)
+    trials = _long_enough(_shortened(read_recording(Path(recording)), config.duration))
     check_output_folder(Path(out), overwrite=config.overwrite)
     stopwatch = Stopwatch(notify)
     with stopwatch.measure("reading"):
         motion = observe_trials(loaded, trials, config.bodies)
         states = joint_states(motion, seed=config.seed)
         contacts = find_contacts(loaded, motion, states)
-        params = choose_params(loaded, config.params, contacts.touching)
+        params = choose_params(loaded, config.params, contacts.touching, stops=contacts.stops)
     notes = [*trials.notes, *motion.notes, *_contact_notes(motion, contacts)]
     for note in notes:
         notify(note)
@@ -133,24 +134,47 @@ def fit_run(
     to_fit = recorded.subset(fitted_rows)
     to_test = recorded.subset(held_rows if len(held_rows) else fitted_rows)
     out = Path(out)
-    checkpoints = {}
-    for method in dict.fromkeys((config.method, *config.compare)):
-        checkpoints[method] = out.with_name(f".{out.name}.{method}.fit")
+    with stopwatch.measure("checking"):
+        methods, refused = _possible(to_fit, config)
+    for method, reason in refused.items():
+        notes.append(f"{method} is not compared: {reason}")
+        notify(notes[-1])
+    checkpoints = {method: out.with_name(f".{out.name}.{method}.fit") for method in methods}
     out.parent.mkdir(parents=True, exist_ok=True)
     results: dict[str, MethodResult] = {}
     for method, checkpoint in checkpoints.items():
         settings = replace(config.fit, seed=config.seed, checkpoint=checkpoint)
-        with stopwatch.measure(method):
-            results[method] = method_named(method)(to_fit, config=settings, progress=progress)
+        # Networks are added to parameters that may have been identified already.
+        known = {"analytic": results.get("mujoco")} if method == "neural" else {}
+        try:
+            with stopwatch.measure(method):
+                results[method] = method_named(method)(
+                    to_fit, config=settings, progress=progress, **known
+                )
+        except ClashError as error:
+            if method == config.method:
+                raise
+            refused[method] = str(error)
+            notes.append(f"{method} is not compared: {error}")
+            notify(notes[-1])
+            continue
+        for note in results[method].notes:
+            notes.append(f"{method}: {note}" if len(methods) > 1 else note)
+            notify(notes[-1])
+    results = {method: results[method] for method in _in_table(config) if method in results}
     with stopwatch.measure("testing"):
         predictions = _predictions(results, to_test)
     main = results[config.method]
-    notes += main.notes
+    tested = replace(to_test, scene=main.model.scene)
+    for note in _divergence_notes(tested, MotionRun(main.model).theta):
+        notes.append(note)
+        notify(note)
     metrics = _metrics(predictions, results, to_test, main=config.method)
     metrics |= {
         "trials": len(fitted_rows),
         "held_out": len(held_rows),
         "judged": _judged(len(held_rows), len(fitted_rows)),
+        "refused": refused,
         "seconds": dict(stopwatch.seconds),
     }
     metrics["conclusion"] = fit_conclusion(metrics, main=config.method)
@@ -227,6 +251,62 @@ def _shortened(trials: Trials, duration: float) -> Trials:
     return replace(trials, items=tuple(items))
 
 
+def _divergence_notes(to_test: RecordedScene, theta: np.ndarray | None) -> list[str]:
+    """A sentence on trials in which the simulation diverges."""
+    lost = diverging_trials(to_test, theta)
+    if not lost:
+        return []
+    timestep = float(to_test.scene.author.opt.timestep)
+    return [
+        f"the simulation of the fitted scene diverges in {_listed(lost)}: its predictions there "
+        f"mean nothing; try a smaller time step than {timestep:g} s or the integrator implicitfast"
+    ]
+
+
+def _in_table(config: FitRunConfig) -> list[MotionMethod]:
+    """The methods of a run, the main one first."""
+    return list(dict.fromkeys((config.method, *config.compare)))
+
+
+def _possible(
+    to_fit: RecordedScene, config: FitRunConfig
+) -> tuple[list[MotionMethod], dict[str, str]]:
+    """The methods that can take the scene, and why others cannot.
+
+    The method mujoco comes first, because others may continue from it.
+
+    Raises:
+        ClashError: The main method cannot.
+    """
+    methods = []
+    refused: dict[str, str] = {}
+    for method in _in_table(config):
+        reason = refusal(method, to_fit)
+        if reason is None:
+            methods.append(method)
+        elif method == config.method:
+            raise reason
+        else:
+            refused[method] = str(reason)
+    return sorted(methods, key=lambda method: method != "mujoco"), refused
+
+
+def _long_enough(trials: Trials) -> Trials:
+    """The trials without those that have too few frames, unless all have."""
+    kept = tuple(trial for trial in trials if len(trial.t) >= FEWEST_FRAMES)
+    short = [trial.name for trial in trials if len(trial.t) < FEWEST_FRAMES]
+    if not kept or not short:
+        return trials
+    note = f"left out, with fewer than {FEWEST_FRAMES} frames: {_listed(short)}"
+    return replace(trials, items=kept, notes=(*trials.notes, note))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _NAMED_TRIALS} more" if len(names) > _NAMED_TRIALS else ""
+    return ", ".join(names[:_NAMED_TRIALS]) + more
+
+
 def _contact_notes(motion: ObservedMotion, contacts: ContactTimes) -> list[str]:
     """Sentences on trials whose start is uncertain."""
     names = [
@@ -236,10 +316,8 @@ def _contact_notes(motion: ObservedMotion, contacts: ContactTimes) -> list[str]:
     ]
     if not names:
         return []
-    listed = ", ".join(names[:_NAMED_TRIALS])
-    more = f" and {len(names) - _NAMED_TRIALS} more" if len(names) > _NAMED_TRIALS else ""
     return [
-        f"bodies touch in the first frame of {listed}{more}: the velocity at the start is less "
+        f"bodies touch in the first frame of {_listed(names)}: the velocity at the start is less "
         "certain there, because contact changes it while it is measured"
     ]
 
@@ -299,7 +377,9 @@ def _judged(held_out: int, fitted: int) -> str:
     """On which trials models were tested."""
     if held_out:
         return f"on {held_out} held-out {'trial' if held_out == 1 else 'trials'}"
-    return f"on the {fitted} fitted trials themselves"
+    return (
+        "on the fitted trial itself" if fitted == 1 else f"on the {fitted} fitted trials themselves"
+    )
 
 
 def fit_conclusion(metrics: Mapping[str, Any], *, main: str) -> str:

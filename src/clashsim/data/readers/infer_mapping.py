@@ -37,7 +37,9 @@ _HEADER_SEARCH_LINES = 8  # of a file in which its header is searched
 _MAX_FILES = 20  # of a logger that are searched for the axis that points up
 _MIN_RISING_SHARE = 0.9  # of the steps of a time or a counter
 _MAX_METRES = 30.0  # a position beyond is in millimetres
-_MAX_RADIANS = 2 * np.pi + 0.1  # an angle beyond is in degrees
+_MAX_SIGNALS = 32  # further columns that are kept, such as controls; of a larger table none are
+_MAX_RADIANS = 2 * np.pi + 0.1  # an angle of a body beyond is in degrees
+_MAX_JOINT_RADIANS = 4 * np.pi  # likewise of a joint, which may turn more than once
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,9 +245,16 @@ def _guess_logger(head: TableHead, fallback: str, rate: float) -> LoggerMapping:
         names = ", ".join(list(columns)[:12])
         raise DataError(
             "no columns look like a position (x, y, z) or like joints (joint1, q1, elbow); "
-            f"the columns are {names}"
+            f"the columns are {names}; write a mapping file that names them, with a line such as "
+            f'joints = {{ "hinge" = "{next(iter(others), "q1")}" }} below [[logs]]'
         )
     units = {"time": _time_unit(time, columns[time])} if has_times else {}
+    used = of_bodies | {
+        column_of(c, columns) for c in (*found.joints.values(), *found.slides.values())
+    }
+    signals = {name: name for name in others if name not in used and others[name].ndim == 1}
+    if len(signals) > _MAX_SIGNALS:
+        signals = {}
     header, moments = _header_fields(head.fields, columns[time] if time else None)
     return LoggerMapping(
         tuple(bodies),
@@ -253,6 +262,7 @@ def _guess_logger(head: TableHead, fallback: str, rate: float) -> LoggerMapping:
         rate=0.0 if has_times else rate,
         joints=found.joints,
         slides=found.slides,
+        signals=signals,
         units=units | _length_and_angle_units(bodies, found, columns),
         header_lines=head.header_lines,
         header=header,
@@ -328,7 +338,8 @@ def _length_and_angle_units(
         for name in angles:
             values = columns[column_of(name, columns)]
             largest = max(largest, float(np.nanmax(np.abs(values), initial=0)))
-        likely = "deg" if largest > _MAX_RADIANS else "rad"
+        only_joints = len(angles) == len(found.joints)
+        likely = "deg" if largest > (_MAX_JOINT_RADIANS if only_joints else _MAX_RADIANS) else "rad"
         units["angle"] = named[:3] or likely  # "degrees" becomes "deg"
     return units
 

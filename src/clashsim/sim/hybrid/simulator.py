@@ -393,8 +393,8 @@ class HybridSim:
         """Write theta (p,) or (n, p) into a model; `field` gives the array of a field by name."""
         values = np.asarray(theta, float).T
         for slot, param, value in zip(self._slots, self.scene.params, values, strict=True):
-            if slot is not None:
-                slot.write(field(slot.field), param.sign * value)
+            for part in () if slot is None else slot.parts:
+                part.write(field(part.field), param.sign * value)
 
     def _batch(self, n: int, *, varied: bool) -> BatchSim:
         """A batch of n simulations; only the last one is kept, because they are large."""

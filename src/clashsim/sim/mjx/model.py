@@ -95,9 +95,9 @@ class MjxScene:
         }
         for column, i in enumerate(free):
             slot = self.scene.slots[i]
-            if slot is not None:
+            for part in () if slot is None else slot.parts:
                 rate = params[i].sign * _natural_per_unit(params[i], theta[:, i])
-                slot.write(tangents[slot.field][:, column], rate)
+                part.write(tangents[part.field][:, column], rate)
         if self.scene.needs_const:
             unit = to_unit(params, theta)
             for column, i in enumerate(free):
@@ -212,14 +212,13 @@ def put_scene(
         refuse_meshes(scene, mujoco_model, [str(warning.message) for warning in caught])
     names = set()
     for param, slot in zip(scene.params, scene.slots, strict=True):
-        if slot is None:
-            continue
-        if not isinstance(array_of(model, slot.field), jax.Array):
-            raise UnsupportedByMjx(
-                f"MJX fixes {slot.field!r} when it compiles, so parameter {param.name!r} of scene "
-                f"{scene.name!r} cannot vary there: use MujocoSim for it"
-            )
-        names.add(slot.field)
+        for part in () if slot is None else slot.parts:
+            if not isinstance(array_of(model, part.field), jax.Array):
+                raise UnsupportedByMjx(
+                    f"MJX fixes {part.field!r} when it compiles, so parameter {param.name!r} of "
+                    f"scene {scene.name!r} cannot vary there: use MujocoSim for it"
+                )
+            names.add(part.field)
     if scene.needs_const:
         for name in _DERIVED:
             if isinstance(getattr(model, name), jax.Array) and getattr(mujoco_model, name).size:

@@ -140,7 +140,10 @@ class ImpactSimulator:
         self._sensors = self._batch.bind("sensordata")
         self._contact_sensors = contact_sensors(scene.base)
         self._fields = {
-            slot.field: self._batch.expand(slot.field) for slot in scene.slots if slot is not None
+            part.field: self._batch.expand(part.field)
+            for slot in scene.slots
+            if slot is not None
+            for part in slot.parts
         }
         self._servos = velocity_servos(scene)
 
