@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,129 @@ def write_vicon(path: Path, t: np.ndarray, poses: Poses, *, quaternions: bool = 
         rows.append(cells)
     with path.open("w", newline="") as file:
         csv.writer(file).writerows(rows)
+
+
+def write_qualisys(
+    path: Path, t: np.ndarray, poses: Poses, *, labels: bool = True, digits: int | None = None
+) -> None:
+    """Qualisys Track Manager's 6D export: mm, degrees, and the columns of rotation matrices.
+
+    The layout is that of files of QTM 2019; the program writes five digits after the point.
+    """
+    rows = [
+        ["NO_OF_FRAMES", str(len(t))],
+        ["NO_OF_CAMERAS", "4"],
+        ["NO_OF_BODIES", str(len(poses))],
+        ["FREQUENCY", "200"],
+        ["NO_OF_ANALOG", "0"],
+        ["ANALOG_FREQUENCY", "0"],
+        ["DESCRIPTION", "--"],
+        ["TIME_STAMP", "2020-01-22, 17:47:17", "22107.99179716"],
+        ["DATA_INCLUDED", "6D"],
+        ["BODY_NAMES", *poses],
+    ]
+    parts = ["Y", "Z", "Roll", "Pitch", "Yaw", "Residual", *(f"Rot[{i}]" for i in range(9))]
+    head = ["Frame", "Time"]
+    for body in poses:
+        head += [f"{body} X", *parts]
+    if labels:
+        rows.append([*head, ""])
+    for i, time in enumerate(t):
+        cells = [str(i + 1), repr(float(time))]
+        for pose in poses.values():
+            rotation = Rotation.from_quat(pose[i, [4, 5, 6, 3]])
+            angles = rotation.as_euler("XYZ", degrees=True)
+            by_columns = rotation.as_matrix().T.ravel()
+            for value in (*(1e3 * pose[i, :3]), *angles, 0.3, *by_columns):
+                cells.append(repr(float(value)) if digits is None else f"{value:.{digits}f}")
+        rows.append([*cells, ""])
+    path.write_text("\r\n".join("\t".join(row) for row in rows) + "\r\n")
+
+
+def write_matrices(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
+    """CSV with a rotation matrix as nine columns, row by row."""
+    table = {"time": t}
+    indices = [f"{i}{j}" for i in (1, 2, 3) for j in (1, 2, 3)]
+    bodies = []
+    for body, pose in poses.items():
+        matrices = Rotation.from_quat(pose[:, [4, 5, 6, 3]]).as_matrix().reshape(-1, 9)
+        table |= {f"{body}_{axis}": pose[:, j] for j, axis in enumerate("xyz")}
+        table |= {f"{body}_r{index}": matrices[:, j] for j, index in enumerate(indices)}
+        position = tuple(f"{body}_{axis}" for axis in "xyz")
+        matrix = tuple(f"{body}_r{index}" for index in indices)
+        bodies.append(BodyMapping(body, position, matrix=matrix))
+    _write_table(path, table)
+    return LogMapping((LoggerMapping(tuple(bodies), time="time"),))
+
+
+def write_numbered(path: Path, t: np.ndarray, poses: Poses) -> LogMapping:
+    """CSV with quaternions xyzw in columns q1 to q4."""
+    table = {"time": t}
+    bodies = []
+    for body, pose in poses.items():
+        table |= {f"{body}_{axis}": pose[:, j] for j, axis in enumerate("xyz")}
+        table |= {f"{body}_q{i + 1}": pose[:, j] for i, j in enumerate((4, 5, 6, 3))}
+        position = tuple(f"{body}_{axis}" for axis in "xyz")
+        quaternion = tuple(f"{body}_q{i}" for i in (1, 2, 3, 4))
+        bodies.append(BodyMapping(body, position, quaternion=quaternion, order="xyzw"))
+    _write_table(path, table)
+    return LogMapping((LoggerMapping(tuple(bodies), time="time"),))
+
+
+def _write_table(path: Path, table: dict[str, np.ndarray]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(table)
+        writer.writerows([repr(float(v)) for v in row] for row in zip(*table.values(), strict=True))
+
+
+def write_lerobot(
+    path: Path, t: np.ndarray, poses: Poses, *, version: int = 3, episodes: int = 1
+) -> LogMapping:
+    """A LeRobot dataset whose state are the poses of both bodies; all episodes are the same."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts = ("x", "y", "z", "qw", "qx", "qy", "qz")
+    names = [f"{body}_{part}" for body in poses for part in parts]
+    state = np.concatenate(list(poses.values()), 1)
+    feature = {"dtype": "float64", "shape": [len(names)], "names": names}
+    if version == 2:
+        feature["names"] = {"motors": names}
+    info = {
+        "codebase_version": f"v{version}.0",
+        "fps": 200,
+        "total_episodes": episodes,
+        "features": {
+            "observation.state": feature,
+            "action": {"dtype": "float32", "shape": [2], "names": ["push", "turn"]},
+            "observation.image": {"dtype": "video", "shape": [3, 96, 96], "names": ["c", "h", "w"]},
+            "timestamp": {"dtype": "float32", "shape": [1], "names": None},
+        },
+    }
+    (path / "meta").mkdir(parents=True)
+    (path / "meta" / "info.json").write_text(json.dumps(info))
+    chunk = path / "data" / "chunk-000"
+    chunk.mkdir(parents=True)
+    tables = []
+    for episode in range(episodes):
+        rows = np.arange(len(t))
+        columns_of = {
+            "observation.state": pa.array(state.tolist(), pa.list_(pa.float64(), len(names))),
+            "action": pa.array(np.ones((len(t), 2)).tolist(), pa.list_(pa.float32(), 2)),
+            "timestamp": t,
+            "frame_index": rows,
+            "episode_index": np.full(len(t), episode),
+            "index": rows + episode * len(t),
+            "task_index": np.zeros(len(t), int),
+        }
+        tables.append(pa.table(columns_of))
+        if version == 2:
+            pq.write_table(tables[-1], chunk / f"episode_{episode:06d}.parquet")
+    if version == 3:
+        pq.write_table(pa.concat_tables(tables), chunk / "file-000.parquet")
+    mapping = plain_mapping()
+    return LogMapping((replace(mapping.logs[0], time="timestamp"),))
 
 
 def write_c3d(path: Path, t: np.ndarray, poses: Poses, *, unit: float = 1e3) -> LogMapping:
@@ -403,6 +527,48 @@ def write_mcap(path: Path, t: np.ndarray, poses: Poses, *, compress: str = "ZSTD
         writer.finish()
 
 
+def write_force_bag(path: Path, *, ros1: bool, rows: int = len(T)) -> tuple[np.ndarray, np.ndarray]:
+    """A bag of rosbags' own writer with a pose, joints and forces; forces and torques (160, 3)."""
+    from rosbags.rosbag1 import Writer as Writer1
+    from rosbags.rosbag2 import Writer as Writer2
+    from rosbags.typesys import Stores, get_typestore
+
+    store = get_typestore(Stores.ROS1_NOETIC if ros1 else Stores.ROS2_HUMBLE)
+    types = store.types
+    force = np.column_stack([np.sin(T), np.cos(T), 9.81 + T])
+    torque = 0.1 * force[:, ::-1]
+    wrench_type, joint_type = "geometry_msgs/msg/WrenchStamped", "sensor_msgs/msg/JointState"
+    with Writer1(path) if ros1 else Writer2(path, version=9) as writer:
+        links = {
+            kind: writer.add_connection(topic, kind, typestore=store)
+            for topic, kind in (("/ft_sensor/wrench", wrench_type), ("/joint_states", joint_type))
+        }
+        for i, time in enumerate(T[:rows] + EPOCH):
+            nanos = round(time * 1e9)
+            stamp = types["builtin_interfaces/msg/Time"](sec=nanos // 10**9, nanosec=nanos % 10**9)
+            extra = {"seq": i} if ros1 else {}
+            header = types["std_msgs/msg/Header"](stamp=stamp, frame_id="wrist", **extra)
+            vectors = [
+                types["geometry_msgs/msg/Vector3"](x=float(x), y=float(y), z=float(z))
+                for x, y, z in (force[i], torque[i])
+            ]
+            wrench = types["geometry_msgs/msg/Wrench"](force=vectors[0], torque=vectors[1])
+            messages = {
+                wrench_type: types[wrench_type](header=header, wrench=wrench),
+                joint_type: types[joint_type](
+                    header=header,
+                    name=["elbow"],
+                    position=np.array([0.5 * T[i]]),
+                    velocity=np.array([0.5]),
+                    effort=np.array([1.0]),
+                ),
+            }
+            for kind, message in messages.items():
+                pack = store.serialize_ros1 if ros1 else store.serialize_cdr
+                writer.write(links[kind], nanos, pack(message, kind))
+    return force, torque
+
+
 WRITERS: dict[str, tuple[str, Callable[[Path, np.ndarray, Poses], LogMapping | None]]] = {
     "csv": ("motion.csv", write_csv),
     "vectors": ("motion.csv", write_vectors),
@@ -410,6 +576,12 @@ WRITERS: dict[str, tuple[str, Callable[[Path, np.ndarray, Poses], LogMapping | N
     "motive": ("motion.csv", write_motive),
     "vicon": ("motion.csv", write_vicon),
     "vicon_quaternion": ("motion.csv", lambda p, t, m: write_vicon(p, t, m, quaternions=True)),
+    "qualisys": ("motion.tsv", write_qualisys),
+    "qualisys_unlabelled": ("motion.tsv", lambda p, t, m: write_qualisys(p, t, m, labels=False)),
+    "matrices": ("motion.csv", write_matrices),
+    "numbered": ("motion.csv", write_numbered),
+    "lerobot": ("motion", write_lerobot),
+    "lerobot_2": ("motion", lambda p, t, m: write_lerobot(p, t, m, version=2)),
     "c3d": ("motion.c3d", write_c3d),
     "hdf5": ("motion.h5", write_hdf5),
     "npz": ("motion.npz", write_npz),

@@ -17,7 +17,7 @@ class Block:
 
     Attributes:
         page: Path of the page, relative to the repository.
-        kind: "sh", "python", "toml", "text" (a drawing) or "other".
+        kind: "sh", "python", "toml", "xml", "py" (of other packages), "text" (drawn) or "other".
         text: The block without its fence or indentation.
     """
 

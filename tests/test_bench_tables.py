@@ -57,6 +57,14 @@ ROWS = {
     ],
     "real-slides": [_row(_SLIDE, _MISSES, "n seeds of")],
     "sampling": [_row(_STRIKES, "per_second ratio peak_mb", "n steps")],
+    "contact": [
+        _row(
+            {"solref": "-2.4674e+06 -4388.58", "refused": "a contact time of 0.033 s, or this"},
+            "timestep_ms asked obtained low high contact_ms penetration_mm",
+            "steps",
+        ),
+        _row({}, "ratio direct timeconst direct_weightless timeconst_weightless"),
+    ],
     "base": [
         _row(
             {"set": "plate on slides, box on slides", "method": "clash-paper"},

@@ -29,14 +29,15 @@ def test_the_same_motion_through_every_format(tmp_path, kind):
     got = logs.read_logs([path], mapping=how)
     assert not got.findings, [str(f) for f in got.findings]
     (trial,) = got.trials
-    assert trial.name == "motion" and trial.source == "real"
+    assert trial.name == ("episode_000000" if "lerobot" in kind else "motion")
+    assert trial.source == "real"
     assert set(trial.poses) == {"box", "tool"}
     assert np.abs(trial.t - T).max() < 1e-6
     for body, pose in poses.items():
         assert np.abs(trial.poses[body] - pose).max() < 1e-6, body
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "vectors"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "vectors", "matrices", "numbered", "lerobot"])
 def test_a_guess_reads_the_same(tmp_path, kind):
     poses = motion()
     path, _ = write(kind, tmp_path, T, poses)

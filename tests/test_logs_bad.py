@@ -97,13 +97,14 @@ def test_a_single_frame(tmp_path, kind):
 
 # Text, and databases whose lost pages are not needed.
 MAY_BE_CUT = ("csv", "vectors", "motive", "vicon", "c3d", "ros2", "mcap")
+MAY_BE_CUT += ("qualisys", "matrices", "numbered")
 
 
 def data_file(path: Path) -> Path:
-    """The file itself, or the one with the data where it is a bag's folder."""
+    """The file itself, or the one with the data in the folder of a bag or dataset."""
     if path.is_file():
         return path
-    return next(part for part in path.iterdir() if part.suffix in (".db3", ".mcap"))
+    return next(part for part in path.rglob("*") if part.suffix in (".db3", ".mcap", ".parquet"))
 
 
 @pytest.mark.parametrize("kind", WRITERS)

@@ -12,10 +12,13 @@ import pytest
 
 pytest.importorskip("stable_baselines3", reason="training needs Stable-Baselines3, the extra rl")
 
+import gymnasium
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stable_baselines3 import PPO
 from stable_baselines3.common.env_checker import check_env
+from stable_baselines3.common.vec_env import VecCheckNan, VecMonitor
 
 from clashsim import cli
 from clashsim.core.errors import ClashError
@@ -33,6 +36,7 @@ from clashsim.rl.policy import Policy
 from clashsim.rl.push import Push, heading_offset_of
 from clashsim.rl.routes import ROUTES, SEGMENT_LENGTH, Route, load_route
 from clashsim.rl.sac_training import SacConfig, train
+from tiny_run import write_run
 
 SCENE = Scene.load("semi_cylinder")
 TINY = SacConfig(
@@ -71,6 +75,37 @@ class Toy:
 def test_environments_are_as_gymnasium_asks():
     check_env(PushEnv(SCENE, Toy()))
     gymnasium_check(PushEnv(SCENE, Toy(), render_mode="rgb_array"), skip_render_check=True)
+
+
+@pytest.mark.parametrize("physics", ["map", "hybrid", "mujoco"])
+def test_the_registered_environment_of_a_run_is_as_both_libraries_ask(tmp_path, physics):
+    run = write_run(tmp_path / "run")
+    env = gymnasium.make("clashsim.push_env:clashsim/Push-v0", run=str(run), physics=physics)
+    check_env(env.unwrapped)
+    gymnasium_check(env.unwrapped, skip_render_check=True)
+
+
+def test_vectors_of_environments_are_as_both_libraries_ask():
+    """Gymnasium's own vector environment, and ours under Stable-Baselines3's wrappers."""
+    envs = gymnasium.make_vec(
+        "clashsim.push_env:clashsim/Push-v0", num_envs=2, physics="mujoco", max_episode_steps=2
+    )
+    observation, _ = envs.reset(seed=1)
+    for _ in range(4):
+        observation, reward, ended, cut, _ = envs.step(envs.action_space.sample())
+        assert envs.observation_space.contains(observation)
+        assert reward.shape == ended.shape == cut.shape == (2,)
+    batch = VecMonitor(VecCheckNan(StrikeVecEnv(Push.of(SCENE, Toy(), 3), seed=0)))
+    observed = batch.reset()
+    for _ in range(30):
+        actions = np.array([batch.action_space.sample() for _ in range(3)])
+        observed, reward, ended, infos = batch.step(actions)
+        assert all(batch.observation_space.contains(row) for row in observed)
+        assert reward.shape == ended.shape == (3,) and ended.dtype == bool
+        assert all(
+            ("terminal_observation" in info) == end for info, end in zip(infos, ended, strict=True)
+        )
+    PPO("MlpPolicy", batch, n_steps=8, batch_size=8, n_epochs=1).learn(24)
 
 
 def test_it_can_be_seen():

@@ -16,6 +16,7 @@ import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -51,6 +52,7 @@ NOT_RUN = {
     r"clashsim .*--executor .*": "starts a cluster; test_scale.py runs them on two workers",
     r"clashsim .*--device cuda.*": "needs a GPU; tests run the same with --device cpu",
     r"clashsim sample .*--engine auto": "a million strikes; test_mjx_striker.py samples a few",
+    r"clashsim export .*--surrogate": "needs the extra onnx; test_surrogate.py runs it",
     r"ray start .*": "starts a cluster on the reader's machines",
     r"clashsim bench .*": "takes minutes to hours; other tests run benchmarks with --quick",
     r"python -m clashsim\.fit\.train_graph .*": "takes minutes on a GPU; test_graph_meshes.py",
@@ -234,6 +236,10 @@ def test_every_block_is_of_a_kind_that_is_tested(block: Block) -> None:
         assert block.page == "docs/architecture.md"  # drawings of packages and data flow
     elif block.kind == "toml":
         tomllib.loads(block.text)
+    elif block.kind == "py":  # needs packages that clashsim does not
+        ast.parse(block.text)
+    elif block.kind == "xml":
+        ElementTree.fromstring(f"<mujoco>{block.text}</mujoco>")
     elif block.kind == "python":
         tree = ast.parse(block.text)
         if block.page in SKETCHES:

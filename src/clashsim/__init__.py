@@ -62,6 +62,11 @@ if TYPE_CHECKING:
     from clashsim.sim.hybrid.pairs import LearnedPair as LearnedPair
     from clashsim.sim.hybrid.simulator import HybridSim as HybridSim
     from clashsim.sim.mjx.simulator import MjxSim as MjxSim
+    from clashsim.sim.mujoco.contact_parameters import ContactRequest as ContactRequest
+    from clashsim.sim.mujoco.contact_parameters import ConvertedContact as ConvertedContact
+    from clashsim.sim.mujoco.contact_parameters import contact_behaviour as contact_behaviour
+    from clashsim.sim.mujoco.contact_parameters import contact_parameters as contact_parameters
+    from clashsim.sim.mujoco.drop import DropConditions as DropConditions
     from clashsim.sim.mujoco.simulator import MujocoSim as MujocoSim
     from clashsim.slides.ground_friction import ground_friction as ground_friction
     from clashsim.slides.slide import Slide as Slide
@@ -124,6 +129,11 @@ _HOMES = {
     "GraphSim": "sim.graph.simulator",
     "HybridSim": "sim.hybrid.simulator",
     "MjxSim": "sim.mjx.simulator",
+    "ConvertedContact": "sim.mujoco.contact_parameters",
+    "ContactRequest": "sim.mujoco.contact_parameters",
+    "contact_behaviour": "sim.mujoco.contact_parameters",
+    "contact_parameters": "sim.mujoco.contact_parameters",
+    "DropConditions": "sim.mujoco.drop",
     "MujocoSim": "sim.mujoco.simulator",
     "LearnedPair": "sim.hybrid.pairs",
 }

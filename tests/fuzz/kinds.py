@@ -53,6 +53,9 @@ def kinds() -> dict[str, Kind]:
         f"log in {name}": Kind(partial(_write_archive, suffix=name), _read_log, (f"motion.{name}",))
         for name in ("zip", "csv.gz")
     }
+    for name in ("forces.bag", "forces"):
+        patterns = (name, f"{name}/*")
+        out[f"log {name}"] = Kind(partial(_write_forces, name=name), _read_log, patterns, weight=2)
     for name, write in _IMPACTS.items():
         out[f"impacts {name}"] = Kind(write, _read_impacts, weight=3)
     out |= {
@@ -95,6 +98,12 @@ def _write_log(folder: Path, *, name: str) -> None:
     _, how = log_writers.write(name, folder, log_writers.T[:_ROWS], poses)
     if how is not None:
         (folder / "lab.toml").write_text(mapping.dump(how))
+
+
+def _write_forces(folder: Path, *, name: str) -> None:
+    import log_writers
+
+    log_writers.write_force_bag(folder / name, ros1=name.endswith(".bag"), rows=_ROWS)
 
 
 def _write_archive(folder: Path, *, suffix: str) -> None:

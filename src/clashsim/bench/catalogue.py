@@ -24,6 +24,7 @@ MODULES = {
     "real-slides": "real_slides",
     "sampling": "sampling",
     "base": "base",
+    "contact": "contact",
     "transfer": "transfer",
     "scenes": "scenes",
     "trajectories": "trajectories",

@@ -42,6 +42,7 @@ class BenchCommandOptions:
             "real-slides",
             "sampling",
             "base",
+            "contact",
             "transfer",
             "scenes",
             "trajectories",
@@ -64,19 +65,20 @@ class BenchCommandOptions:
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the
     virtual laboratory, a stand-in for reality; real-slides: error of predicted rest poses of struck
     bodies; sampling: strikes per second against bare MuJoCo; base: accuracy of base models before
-    any real data; transfer: ten strikes on one object for another of the same material; scenes:
-    scenes of users, calibrated without settings; throughput: strikes per second of MuJoCo and of
-    the hybrid simulator; planning: planned strikes executed in the laboratory; search-time: time to
-    plan in MuJoCo and in the hybrid simulator; routes: trained policies executed in the laboratory;
-    loop: the real-sim-real loop where the laboratory differs from the scene; advise: ten advised
-    strikes against ten random ones; basin-hopping: identification in MJX from poor initial values,
-    against one descent, multi-start and CMA-ES; real-pendulum: a real double pendulum predicted
-    from 40 frames, with and without neural scalars; real-tosses: rollouts of a tossed cube on
-    public recordings; push-to-stop: velocities of pushes and throws planned by gradients through
-    the graph simulator, against CMA-ES; policy-gradients: strikes until a pushing policy succeeds,
-    trained by gradients through the strike table, PPO and SAC; throws: planned throws of bodies in
-    space; bowling: the graph simulator against MuJoCo, one cube hitting ten others; scaling:
-    sampling and calibration with one and two Ray workers, and with one worker killed.
+    any real data; contact: restitution asked for against that of drops in MuJoCo; transfer: ten
+    strikes on one object for another of the same material; scenes: scenes of users, calibrated
+    without settings; throughput: strikes per second of MuJoCo and of the hybrid simulator;
+    planning: planned strikes executed in the laboratory; search-time: time to plan in MuJoCo and in
+    the hybrid simulator; routes: trained policies executed in the laboratory; loop: the
+    real-sim-real loop where the laboratory differs from the scene; advise: ten advised strikes
+    against ten random ones; basin-hopping: identification in MJX from poor initial values, against
+    one descent, multi-start and CMA-ES; real-pendulum: a real double pendulum predicted from 40
+    frames, with and without neural scalars; real-tosses: rollouts of a tossed cube on public
+    recordings; push-to-stop: velocities of pushes and throws planned by gradients through the graph
+    simulator, against CMA-ES; policy-gradients: strikes until a pushing policy succeeds, trained by
+    gradients through the strike table, PPO and SAC; throws: planned throws of bodies in space;
+    bowling: the graph simulator against MuJoCo, one cube hitting ten others; scaling: sampling and
+    calibration with one and two Ray workers, and with one worker killed.
     """
     data: OptionalPath = None
     """Folder of the public data sets; by default that of the environment variable CLASHSIM_DATA."""
@@ -103,8 +105,8 @@ class BenchCommandOptions:
     json: OptionalPath = None
     """JSON file, rewritten after each row; a row that cannot be measured has the reason (why)."""
     plot: OptionalPath = None
-    """Picture file for a plot: accuracy over the number of impacts (accuracy benchmarks), or
-    predicted probabilities against observed shares (planning).
+    """Picture file for a plot: accuracy over the number of impacts (accuracy benchmarks), predicted
+    probabilities against observed shares (planning), or restitution (contact).
     """
     execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
 

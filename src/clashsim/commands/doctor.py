@@ -33,6 +33,7 @@ _EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "graph": ("GraphSim", ("coal",)),
     "scale": ("--executor ray, shards on any file system", ("ray", "fsspec")),
     "sysid": ("the baseline mujoco.sysid", ("mujoco.sysid",)),
+    "onnx": ("export --surrogate", ("onnx", "onnxruntime")),
     "brax": ("rows of bench real-tosses", ("brax",)),
     "dev": ("the tests", ("pytest",)),
     "docs": ("this documentation as a site", ("mkdocs",)),

@@ -42,6 +42,15 @@ class ExportOptions:
     """Number of parameter sets to sample for domain randomisation (draws.csv)."""
     seed: int = 0
     """Seed of the samples."""
+    events: bool = False
+    """Also write the ranges as randomisation events of mjlab (mjlab_events.yaml) and Isaac Lab
+    (isaaclab_events.yaml).
+    """
+    surrogate: bool = False
+    """Also write surrogate.onnx, which predicts where strikes leave the body, its input contract
+    (surrogate.json) and an example that needs numpy and onnxruntime only. For runs with a slide
+    model; needs clashsim[onnx].
+    """
     overwrite: bool = False
     """Replace the export if it exists."""
 
@@ -71,6 +80,12 @@ def run(options: ExportOptions) -> None:
         files["draws.csv"] = _csv([param.name for param in scene.params], samples)
     if slide is not None:
         files["slide.json"] = dumps(slide)
+    if options.events:
+        from clashsim.pipeline.training_events import event_files
+
+        files |= event_files(calibrated)
+    if options.surrogate:
+        files |= _surrogate(calibrated)
     write_folder(options.out, files | assets, overwrite=options.overwrite, kind="export")
     missing = unwritten_params(calibrated, edited)
     print(f"{', '.join(files)} written to {options.out}{missing}")
@@ -81,6 +96,24 @@ def run(options: ExportOptions) -> None:
     absolute = [name for name in scene.assets if PurePosixPath(name).is_absolute()]
     if absolute:
         print(f"files that the scene names by absolute paths are not in it: {', '.join(absolute)}")
+
+
+def _surrogate(calibrated: CalibratedRun | MotionRun) -> dict[str, bytes]:
+    """Files of the surrogate."""
+    from clashsim.commands.shared import STRIKE_TABLE, announce
+    from clashsim.core.errors import RunError
+    from clashsim.core.extras import require
+    from clashsim.fit.calibrated_run import CalibratedRun
+    from clashsim.pipeline.surrogate import surrogate_files
+
+    if not isinstance(calibrated, CalibratedRun):
+        raise RunError(
+            "a run on whole trajectories has no surrogate of strikes: --surrogate is for runs of "
+            "clashsim calibrate"
+        )
+    require("onnx", "onnx", "onnx")
+    announce(STRIKE_TABLE)
+    return surrogate_files(calibrated)
 
 
 def _asset_paths(assets: Mapping[str, bytes]) -> tuple[dict[str, bytes], str]:

@@ -24,9 +24,9 @@ class ImportOptions:
 
     Example: clashsim import logs/ --mapping lab.toml -o trials.safetensors
 
-    Logs are CSV, Parquet, HDF5, NPZ, MAT, Motive, Vicon, C3D, ROS bags or MCAP: files, folders or
-    archives (.zip, .gz). A mapping file says which column means what (docs/logs.md); --guess
-    proposes one: clashsim import logs/ --guess -o lab.toml
+    Logs are CSV, Parquet, HDF5, NPZ, MAT, Motive, Vicon, Qualisys (6D TSV), C3D, ROS bags, MCAP or
+    LeRobot datasets: files, folders or archives (.zip, .gz). A mapping file says which column means
+    what (docs/logs.md); --guess proposes one: clashsim import logs/ --guess -o lab.toml
     """
 
     logs: Positional[Annotated[tuple[Path, ...], arg(metavar="LOG...")]]
@@ -39,6 +39,8 @@ class ImportOptions:
     """Guess the mapping from column names and values; without -o it is printed."""
     rate: float = 0.0
     """Frame rate in Hz, for --guess with logs that count frames and have no times."""
+    order: Annotated[str, arg(metavar="ORDER")] = ""
+    """Order of quaternions, wxyz or xyzw, for --guess with columns such as q1 to q4."""
     accept: Names = ()
     """Names of findings that would stop the import but are accepted: --accept up_axis swapped"""
     overwrite: bool = False
@@ -50,7 +52,9 @@ def run(options: ImportOptions) -> None:
     from clashsim.data.readers import mapping
     from clashsim.pipeline.log_import import ImportConfig, RefusedLogsError, import_logs
 
-    config = ImportConfig(options.mapping, options.guess, options.rate, options.accept)
+    config = ImportConfig(
+        options.mapping, options.guess, options.rate, options.order, options.accept
+    )
     if options.out is None or options.out.suffix == ".toml":
         _propose_mapping(options)
         return
@@ -92,7 +96,7 @@ def _propose_mapping(options: ImportOptions) -> None:
         )
     if options.out is not None:
         check_output_file(options.out, (".toml",), overwrite=options.overwrite)
-    proposed = propose_mapping(options.logs, options.out, rate=options.rate)
+    proposed = propose_mapping(options.logs, options.out, rate=options.rate, order=options.order)
     if options.out is None:
         print(proposed.text, end="")
         return
@@ -104,5 +108,6 @@ def _propose_mapping(options: ImportOptions) -> None:
         bodies = ", ".join(proposed.without_orientation)
         print(
             f"no columns were found for the orientation of {bodies}, which is taken as constant; "
-            "if the logs have such columns, add them to the mapping as quaternion, euler or yaw"
+            "if the logs have such columns, add them to the mapping as quaternion, "
+            "matrix, euler or yaw"
         )

@@ -77,7 +77,10 @@ def _show(folder: Path) -> None:
     notes = read_notes(folder)
     print_run(calibrated, notes["metrics"], notes["slide"])
     metrics = notes["metrics"]
-    for sentence in (*metrics.get("segmented", ()), *metrics.get("left_out", ())):
+    sentences: list[str] = []
+    for key in ("segmented", "left_out", "forces"):
+        sentences += metrics.get(key, ())
+    for sentence in sentences:
         say(sentence)
     trials = [f"{trial['name']} ({trial['impacts']} impacts)" for trial in notes["trials"]]
     data = ", ".join(trials) or "not named"

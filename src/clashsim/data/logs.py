@@ -62,6 +62,7 @@ def read_logs(
     mapping: LogMapping | None = None,
     guess: bool = False,
     rate: float = 0.0,
+    order: str = "",
     accept: Sequence[str] = (),
     progress: Progress = quiet,
 ) -> ImportedLogs:
@@ -75,6 +76,7 @@ def read_logs(
         mapping: Which columns are the time, and the position and orientation of which body.
         guess: Whether to guess the mapping from names and numbers where none is given.
         rate: Frames per second, for a guess where the logs count frames and have no times.
+        order: Order of quaternions (wxyz or xyzw), for a guess where their columns do not name it.
         accept: Names of serious findings that should not stop the import.
         progress: Shows how many trials have been read.
 
@@ -88,7 +90,7 @@ def read_logs(
     with _printable_errors(), ExitStack() as stack:
         files = gather([Path(path) for path in paths], SUFFIXES, stack)
         if mapping is None:
-            mapping = _propose_mapping(files, rate) if guess else LogMapping()
+            mapping = _propose_mapping(files, rate, order) if guess else LogMapping()
         named = {Path(path).name for path in paths}
         groups = group_by_trial(files, mapping, named=named)
         trials: list[Trial] = []
@@ -106,12 +108,13 @@ def read_logs(
     return ImportedLogs(Trials(tuple(trials)), tuple(findings), mapping)
 
 
-def guess_mapping(paths: Sequence[Path | str], *, rate: float = 0.0) -> LogMapping:
+def guess_mapping(paths: Sequence[Path | str], *, rate: float = 0.0, order: str = "") -> LogMapping:
     """Guess a mapping for logs, to be looked at, corrected, and written with `mapping.dump`.
 
     Args:
         paths: Files, folders and archives.
         rate: Frames per second, where the logs count frames and have no times.
+        order: Order of quaternions (wxyz or xyzw), where their columns do not name it.
 
     Returns:
         The mapping.
@@ -120,7 +123,7 @@ def guess_mapping(paths: Sequence[Path | str], *, rate: float = 0.0) -> LogMappi
         files = gather([Path(path) for path in paths], SUFFIXES, stack)
         if all(describes_itself(file.path) for file in files):
             return _named_bodies(files)
-        return _propose_mapping(files, rate)
+        return _propose_mapping(files, rate, order)
 
 
 def _named_bodies(files: Sequence[FoundFile]) -> LogMapping:
@@ -140,7 +143,7 @@ def _named_bodies(files: Sequence[FoundFile]) -> LogMapping:
     return LogMapping((LoggerMapping(bodies),))
 
 
-def _propose_mapping(files: Sequence[FoundFile], rate: float) -> LogMapping:
+def _propose_mapping(files: Sequence[FoundFile], rate: float, order: str) -> LogMapping:
     """Guess a mapping from the first rows of those files that do not describe themselves."""
     heads: dict[str, TableHead] = {}
     for file in files:
@@ -150,7 +153,7 @@ def _propose_mapping(files: Sequence[FoundFile], rate: float) -> LogMapping:
             lines = count_header_lines(file.path)
             columns, fields = read_columns(file.path, rows=_HEAD_ROWS, header_lines=lines)
             heads[file.name] = TableHead(lines, columns, fields)
-    return infer_mapping(heads, rate) if heads else LogMapping()
+    return infer_mapping(heads, rate, order=order) if heads else LogMapping()
 
 
 def _read_trial(

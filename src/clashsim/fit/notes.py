@@ -89,6 +89,7 @@ class Metrics(TypedDict, total=False):
     segmented: list[str]
     left_out: list[str]
     warned: list[str]
+    forces: list[str]
     time_step: TimeStepNote
     slide: Sentence
 

@@ -26,6 +26,7 @@ from clashsim.data.mjcf_scene import save_mjcf
 from clashsim.evaluate.data_efficiency import measure_data_efficiency
 from clashsim.evaluate.holdout import HeldOutPredictions, predict_held_out
 from clashsim.evaluate.outliers import find_outliers, outlier_notes
+from clashsim.evaluate.recorded_forces import ForceComparison, compare_forces
 from clashsim.evaluate.time_step import advise_time_step
 from clashsim.fit.base import BaseModel, distilled_model
 from clashsim.fit.calibrate import Calibration, calibrate
@@ -340,6 +341,12 @@ def fit_and_judge(
         metrics["outliers"] = outlier_notes(outliers, data.names(held_out=False))
     if slide_notes:
         metrics["slide"] = slide_notes
+    forces: list[ForceComparison] = []
+    if judged is not None and data.segmented is not None:
+        found = data.segmented.held_out or data.segmented.fitted
+        forces = compare_forces(base.scene, data.segmented.trials, found, judged)
+        if forces:
+            metrics["forces"] = [compared.sentence("clashsim") for compared in forces]
     findings = RunFindings(
         calibration=calibration,
         data=data,
@@ -349,6 +356,7 @@ def fit_and_judge(
         efficiency=efficiency,
         metrics=metrics,
         seconds=stopwatch.seconds,
+        forces=forces,
     )
     page = report_page(findings, seed=seed)
     record = RunRecord(

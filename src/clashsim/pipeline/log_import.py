@@ -12,7 +12,7 @@ from clashsim.core.progress import Progress, quiet
 from clashsim.data import logs
 from clashsim.data.checks.findings import FINDING_NAMES, Finding, check_finding_names
 from clashsim.data.readers import mapping as mapping_files
-from clashsim.data.readers.mapping import LogMapping
+from clashsim.data.readers.mapping import QUATERNION_ORDERS, LogMapping
 from clashsim.data.trial_files import write_trials
 from clashsim.pipeline.arguments import check_not_negative
 from clashsim.report.findings import finding_sentences
@@ -28,12 +28,14 @@ class ImportConfig:
         guess: Whether to guess the mapping from column names and values.
         rate: Frame rate in Hz, for a guess with logs that count frames and have no times; 0 if they
             have times.
+        order: Order of quaternions (wxyz or xyzw), for a guess where no column names it.
         accept: Names of findings that would stop the import but are accepted.
     """
 
     mapping: Path | None = None
     guess: bool = False
     rate: float = 0.0
+    order: str = ""
     accept: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -41,6 +43,11 @@ class ImportConfig:
         check_not_negative(rate=self.rate)
         if self.rate and not self.guess:
             raise DataError("a rate is for a guess (--guess); in a mapping file it is rate = 120.0")
+        if self.order and not self.guess:
+            raise DataError('an order is for a guess (--guess); a mapping file has order = "xyzw"')
+        if self.order not in ("", *QUATERNION_ORDERS):
+            choices = ", ".join(QUATERNION_ORDERS)
+            raise DataError(f"the order of quaternions is {self.order!r}; choices: {choices}")
         if self.guess and self.mapping is not None:
             raise DataError("a guess (--guess) proposes a mapping, so it cannot go with --mapping")
 
@@ -87,6 +94,7 @@ def import_logs(
             mapping=mapping,
             guess=config.guess,
             rate=config.rate,
+            order=config.order,
             accept=config.accept,
             progress=progress,
         )
@@ -108,6 +116,7 @@ def _all_findings(
             mapping=mapping,
             guess=config.guess,
             rate=config.rate,
+            order=config.order,
             accept=tuple(FINDING_NAMES),
         )
     except DataError:
@@ -129,7 +138,7 @@ class ProposedMapping:
 
 
 def propose_mapping(
-    paths: Sequence[Path | str], out: Path | None = None, *, rate: float = 0.0
+    paths: Sequence[Path | str], out: Path | None = None, *, rate: float = 0.0, order: str = ""
 ) -> ProposedMapping:
     """Guess a mapping for logs from column names and values, and write it if a file is given.
 
@@ -137,18 +146,19 @@ def propose_mapping(
         paths: Files, folders and archives with logs.
         out: Mapping file (.toml) to write.
         rate: Frame rate in Hz, for logs that count frames and have no times; 0 if they have times.
+        order: Order of quaternions (wxyz or xyzw), where no column names it.
 
     Returns:
         The mapping as text, and the bodies without orientation.
     """
-    guessed = logs.guess_mapping(paths, rate=rate)
+    guessed = logs.guess_mapping(paths, rate=rate, order=order)
     text = mapping_files.dump(guessed)
     if out is not None:
         write_atomic(out, text.encode())
     without_orientation = []
     for log in guessed.logs:
         for body in log.bodies:
-            orientation = (body.quaternion, body.euler, body.yaw, body.source, body.markers)
-            if not any(orientation):
+            orientation = (body.quaternion, body.matrix, body.euler, body.yaw)
+            if not any((*orientation, body.source, body.markers)):
                 without_orientation.append(body.name)
     return ProposedMapping(text, tuple(without_orientation))

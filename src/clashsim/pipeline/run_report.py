@@ -15,6 +15,7 @@ from clashsim.evaluate.data_efficiency import DataEfficiency
 from clashsim.evaluate.freed_parameters import weigh_candidates
 from clashsim.evaluate.holdout import HeldOutPredictions
 from clashsim.evaluate.outliers import Outlier, outlier_sentence
+from clashsim.evaluate.recorded_forces import ForceComparison
 from clashsim.evaluate.rest_poses import compare_rest_poses
 from clashsim.evaluate.trust_map import compute_trust_map
 from clashsim.fit.calibrate import Calibration
@@ -41,6 +42,7 @@ class RunFindings:
         efficiency: Accuracy of calibrations on fewer impacts; None if there are too few impacts.
         metrics: Content of metrics.json.
         seconds: How long each step took, by name.
+        forces: Impulses by force sensors, measured and predicted.
     """
 
     calibration: Calibration
@@ -51,6 +53,7 @@ class RunFindings:
     efficiency: DataEfficiency | None
     metrics: Mapping[str, Any]
     seconds: Mapping[str, float]
+    forces: Sequence[ForceComparison] = ()
 
 
 def report_page(findings: RunFindings, *, seed: int) -> str:
@@ -155,6 +158,11 @@ def _judged_impacts(findings: RunFindings) -> dict[str, Any]:
     scene = findings.calibration.base.scene
     struck, striker = judged.of_struck(scene), judged.of_striker(scene)
     body = struck if len(struck.rows) else striker
+    if body is struck and len(body.rows) == len(judged.rows):
+        # Only then have the impacts the numbers that they have in the page's other charts.
+        forces = tuple(findings.forces)
+    else:
+        forces = ()
     rows = judged.rows[body.rows]
     description = judged.description
     if body is striker:
@@ -165,6 +173,7 @@ def _judged_impacts(findings: RunFindings) -> dict[str, Any]:
         "gyration": body.gyration,
         "half_widths": judged.half_widths[:, body.rows] if body is struck else None,
         "test_description": description,
+        "forces": forces,
         "conditions": {"approach speed, m/s": frame.speed[rows]},
     }
     if body is struck and len(striker.rows):
@@ -190,6 +199,7 @@ def _notes(findings: RunFindings) -> list[str]:
     notes += warnings(findings.calibration, metrics)
     notes += metrics.get("segmented", [])
     notes += metrics.get("left_out", [])
+    notes += metrics.get("forces", [])
     if "slide" in metrics:
         notes.append(metrics["slide"]["words"])
     return notes

@@ -12,6 +12,7 @@ from clashsim.core.intervals import INTERVAL_SHARES
 from clashsim.core.params import Param
 from clashsim.evaluate.data_efficiency import DataEfficiency
 from clashsim.evaluate.freed_parameters import Candidate
+from clashsim.evaluate.recorded_forces import ForceComparison
 from clashsim.evaluate.rest_poses import RestDisplacements
 from clashsim.evaluate.trust_map import TrustMap
 from clashsim.report.comparison import Comparison
@@ -53,6 +54,7 @@ class ReportContent:
         restitution: Lists by the keys "speeds" (approach speeds, m/s), "nominal" and "identified"
             (restitution at these speeds with nominal and with identified parameters).
         rest_displacements: Where bodies came to rest, measured and predicted.
+        forces: Impulses by force sensors, measured and predicted.
         trust_map: Predicted standard deviation over all strikes of the scene.
         outliers: Fitted impacts that are far from what the others predict.
         outlying: Which of the N impacts are among them, (N,); None where none is.
@@ -89,6 +91,7 @@ class ReportContent:
     slide_units: Mapping[str, str] = field(default_factory=dict)
     restitution: Mapping[str, Sequence[float]] | None = None
     rest_displacements: RestDisplacements | None = None
+    forces: Sequence[ForceComparison] = ()
     trust_map: TrustMap | None = None
     outliers: Sequence[OutlierRow] = ()
     outlying: np.ndarray | None = None

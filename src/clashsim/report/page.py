@@ -27,6 +27,7 @@ from clashsim.report.markup import Markup, tag
 from clashsim.report.outliers import outliers_section
 from clashsim.report.parameters import parameters_section, restitution_section, slide_section
 from clashsim.report.provenance import SOURCES, data_section, timing_section
+from clashsim.report.recorded_forces import forces_section
 from clashsim.report.rest_poses import rest_section
 from clashsim.report.trust_maps import trust_section
 from clashsim.report.units import keep_units
@@ -94,6 +95,7 @@ def _held_out_sections(content: ReportContent, compared: Comparison) -> list[Mar
         )
     if content.rest_displacements is not None:
         sections.append(rest_section(content.rest_displacements, compared, labels))
+    sections.append(forces_section(content.forces, content.ours, labels))
     sections.append(agreement_section(compared, labels))
     by_condition = None
     if content.conditions:

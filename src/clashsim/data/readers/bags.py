@@ -1,6 +1,7 @@
 """Bags: what robots publish.
 
-Poses are one stream for each topic or each frame that moves; positions of joints are signals.
+Poses are one stream for each topic or each frame that moves; positions of joints, forces and
+torques are signals.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ from clashsim.data.readers.convert import select_bodies
 from clashsim.data.readers.mapping import LoggerMapping
 from clashsim.data.readers.ros_messages import (
     Pose,
+    Wrench,
     holds_joints,
-    holds_motion,
+    holds_wrench,
+    is_read,
     is_transform,
     joints_in,
     poses_in,
+    wrench_in,
 )
 from clashsim.data.readers.streams import Log, Stream
 
@@ -37,7 +41,7 @@ MAX_POSES = 1 << 23  # of one recording: 10 hours at 200 Hz
 _MAX_METADATA_BYTES = 1 << 20
 _COMPRESSED = re.compile(r"compression_mode:\s*['\"]?(file|message)", re.IGNORECASE)
 # Last words of a topic that do not name the body.
-_TOPIC_ENDS = ("pose", "odom", "odometry", "transform", "tf", "ground_truth")
+_TOPIC_ENDS = ("pose", "wrench", "odom", "odometry", "transform", "tf", "ground_truth")
 # Indices that turn a position and a quaternion xyzw into a position and a quaternion wxyz.
 _SCALAR_FIRST = [0, 1, 2, 6, 3, 4, 5]
 
@@ -51,17 +55,17 @@ class _TimedPose(NamedTuple):
 
 def read_bag(path: Path, logger: LoggerMapping) -> Log:
     """Read the bodies of a ROS 1 bag."""
-    return _collect(ros1_messages(path, holds_motion), logger)
+    return _collect(ros1_messages(path, is_read), logger)
 
 
 def read_db3(path: Path, logger: LoggerMapping) -> Log:
     """Read the bodies of a ROS 2 bag's SQLite file."""
-    return _collect(db3_messages(path, holds_motion), logger)
+    return _collect(db3_messages(path, is_read), logger)
 
 
 def read_mcap(path: Path, logger: LoggerMapping) -> Log:
     """Read the bodies of an MCAP file."""
-    return _collect(mcap_messages(path, holds_motion), logger)
+    return _collect(mcap_messages(path, is_read), logger)
 
 
 def read_bag_folder(path: Path, logger: LoggerMapping) -> Log:
@@ -88,14 +92,15 @@ def _last_number(part: Path) -> list[int]:
 
 def _messages_of_part(part: Path) -> Iterator[Message]:
     if part.suffix == ".db3":
-        return db3_messages(part, holds_motion)
-    return mcap_messages(part, holds_motion)
+        return db3_messages(part, is_read)
+    return mcap_messages(part, is_read)
 
 
 def _collect(messages: Iterable[Message], logger: LoggerMapping) -> Log:
     """The bodies of a recording, by topic or by the frame that moves, and its joints by name."""
     recording = _sorted_out(messages)
-    signals = _joint_signals(recording.joints, logger)
+    signals = _wrench_signals(recording.wrenches, logger)
+    signals |= _joint_signals(recording.joints, logger)
     streams = _streams(recording.poses, logger)
     names = _short_names(streams)
     if not logger.bodies:
@@ -120,15 +125,17 @@ class _Recording(NamedTuple):
     Attributes:
         poses: By source: the moving coordinate frame where the message names it, else the topic.
         joints: Times (s) and positions, by the name of the joint.
+        wrenches: Times (s) with force and torque, by topic.
     """
 
     poses: dict[str, list[_TimedPose]]
     joints: dict[str, list[tuple[float, float]]]
+    wrenches: dict[str, list[tuple[float, Wrench]]]
 
 
 def _sorted_out(messages: Iterable[Message]) -> _Recording:
-    """The poses and joints in messages."""
-    found = _Recording({}, {})
+    """The poses, joints and forces in messages."""
+    found = _Recording({}, {}, {})
     count = 0
     for message in messages:
         if holds_joints(message.kind):
@@ -136,6 +143,11 @@ def _sorted_out(messages: Iterable[Message]) -> _Recording:
             for joint, position in positions.items():
                 found.joints.setdefault(joint, []).append((stamp or message.time, position))
             count += len(positions)
+        elif holds_wrench(message.kind):
+            wrench = wrench_in(message)
+            at = wrench.stamp or message.time
+            found.wrenches.setdefault(message.topic, []).append((at, wrench))
+            count += 1
         else:
             for pose in poses_in(message):
                 source = message.topic
@@ -169,6 +181,20 @@ def _joint_signals(
     for joint, rows in joints.items():
         table = np.array(rows)
         signals[names[joint]] = (table[:, 0] + logger.offset, table[:, 1])
+    return signals
+
+
+def _wrench_signals(
+    wrenches: Mapping[str, Sequence[tuple[float, Wrench]]], logger: LoggerMapping
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Times (N,) and values (N, 3) of forces (N) and torques (N m), by short name of the topic."""
+    signals = {}
+    names = _short_names(wrenches)
+    for topic, rows in wrenches.items():
+        t = np.array([at for at, _ in rows]) + logger.offset
+        values = np.array([wrench.values for _, wrench in rows])
+        signals[f"{names[topic]}_force"] = (t, values[:, :3])
+        signals[f"{names[topic]}_torque"] = (t, values[:, 3:])
     return signals
 
 

@@ -40,6 +40,16 @@ _QUATERNION_WORDS = (
     "rotation",
     "r",
 )
+_MATRIX_WORDS = ("r", "rot", "rotation", "m", "mat", "matrix", "rotmat")
+# Indices of the nine columns of a rotation matrix: by row and column, or counted.
+_MATRIX_INDICES = (
+    tuple(f"{i}{j}" for i in (1, 2, 3) for j in (1, 2, 3)),
+    tuple(f"{i}{j}" for i in (0, 1, 2) for j in (0, 1, 2)),
+    tuple("012345678"),
+    tuple("123456789"),
+)
+_NUMBERED = re.compile(r"([a-z]+)(\d{1,2})")  # a word such as q1 or r11
+_NUMBERED_QUATERNIONS = (tuple("0123"), tuple("1234"))
 _YAW_WORDS = ("yaw", "theta", "heading", "angle", "phi", "psi")
 _EULER_WORDS = (("roll", "pitch", "yaw"), ("rx", "ry", "rz"))
 # Words that mean a joint, in names such as `joint_3` or `left_elbow`.
@@ -54,7 +64,19 @@ _JOINT_LETTERS = {"q", "j", "a", "axis"}
 _OTHER_QUANTITIES = {
     *("v", "vel", "velocity", "velocities", "speed", "dq", "qd", "qvel", "acc", "acceleration"),
     *("torque", "torques", "tau", "effort", "current", "force", "temperature", "temp", "voltage"),
-    *("cmd", "command", "commanded", "desired", "target", "ref", "reference", "setpoint", "error"),
+    *(
+        "action",
+        "actions",
+        "cmd",
+        "command",
+        "commanded",
+        "desired",
+        "target",
+        "ref",
+        "reference",
+        "setpoint",
+        "error",
+    ),
 }
 _LENGTH_UNITS = ("mm", "cm", "m")
 _UNIT_LENGTH = 1e-2  # deviation from 1 of the length of what is taken for a quaternion
@@ -78,7 +100,8 @@ class _Part(NamedTuple):
 
     Attributes:
         stem: The part of the column's name that names the body.
-        kind: position, quaternion, x, y, z, qw, qx, qy, qz, or the name of an angle.
+        kind: position, quaternion, matrix, x, y, z, qw, qx, qy, qz, the name of an angle, or q or
+            m with an index after a blank.
     """
 
     stem: str
@@ -177,7 +200,11 @@ def _vector_part(words: Sequence[str], values: np.ndarray) -> _Part | None:
     The first word of its name that means a position or a quaternion tells; the other words are the
     stem.
     """
-    meanings = {3: ("position", _POSITION_WORDS), 4: ("quaternion", _QUATERNION_WORDS)}
+    meanings = {
+        3: ("position", _POSITION_WORDS),
+        4: ("quaternion", _QUATERNION_WORDS),
+        9: ("matrix", _MATRIX_WORDS),
+    }
     if values.shape[1] not in meanings:
         return None
     kind, kind_words = meanings[values.shape[1]]
@@ -205,13 +232,27 @@ def _number_part(words: Sequence[str]) -> _Part | None:
         return _Part(without_last_two if previous in _POSITION_WORDS else without_last, last)
     if last in ("px", "py", "pz", "tx", "ty", "tz"):
         return _Part(without_last, last[1])
+    match = _NUMBERED.fullmatch(last)
+    if match is not None:
+        return _indexed_part(without_last, match[1], match[2])
+    if last.isdigit() and previous:
+        return _indexed_part(without_last_two, previous, last)
+    return None
+
+
+def _indexed_part(stem: str, word: str, index: str) -> _Part | None:
+    """A number of a quaternion such as q1, or of a rotation matrix such as r11 or rot[0]."""
+    if word in ("q", "quat", "quaternion"):
+        return _Part(stem, f"q {index}")
+    if word in _MATRIX_WORDS:
+        return _Part(stem, f"m {index}")
     return None
 
 
 def _make_body(
     name: str, position: tuple[str, ...], parts: dict[str, str], columns: Columns
 ) -> BodyMapping:
-    """A body with the best orientation that its columns give: quaternion, three angles, or yaw."""
+    """A body with the best orientation of its columns: quaternion, matrix, three angles, or yaw."""
     if {"qx", "qy", "qz", "qw"} <= parts.keys():
         quaternion = tuple(parts[f"q{axis}"] for axis in "wxyz")
         return BodyMapping(name, position, quaternion=quaternion)
@@ -219,12 +260,51 @@ def _make_body(
         column = parts["quaternion"]
         order = "wxyz" if scalar_first_evidence(columns[column]) > 0 else "xyzw"
         return BodyMapping(name, position, quaternion=(column,), order=order)
+    numbered = _numbered_quaternion(parts, columns)
+    if numbered:
+        values = np.column_stack([columns[column] for column in numbered])
+        order = "wxyz" if scalar_first_evidence(values) > 0 else "xyzw"
+        return BodyMapping(name, position, quaternion=numbered, order=order)
+    matrix = _matrix_columns(parts)
+    if matrix:
+        return BodyMapping(name, position, matrix=matrix)
     for angles in _EULER_WORDS:
         if set(angles) <= parts.keys():
             euler = tuple(parts[angle] for angle in angles)
             return BodyMapping(name, position, euler=euler, sequence="xyz")
     yaw = next((parts[word] for word in _YAW_WORDS if word in parts), "")
     return BodyMapping(name, position, yaw=yaw)
+
+
+def _numbered_quaternion(parts: dict[str, str], columns: Columns) -> tuple[str, ...]:
+    """Four columns q1 to q4, or q0 to q3, whose numbers have length 1; empty if there are none.
+
+    More columns of that name are the joints of an arm.
+    """
+    indices = {kind[2:] for kind in parts if kind.startswith("q ")}
+    for choice in _NUMBERED_QUATERNIONS:
+        if indices == set(choice):
+            found = tuple(parts[f"q {index}"] for index in choice)
+            values = np.column_stack([columns[column] for column in found])
+            return found if _are_quaternions(values) else ()
+    return ()
+
+
+def _matrix_columns(parts: dict[str, str]) -> tuple[str, ...]:
+    """The nine columns of a rotation matrix, or one of nine numbers; empty if there are none."""
+    if "matrix" in parts:
+        return (parts["matrix"],)
+    indices = {kind[2:] for kind in parts if kind.startswith("m ")}
+    for choice in _MATRIX_INDICES:
+        if indices == set(choice):
+            return tuple(parts[f"m {index}"] for index in choice)
+    return ()
+
+
+def is_order_open(body: BodyMapping) -> bool:
+    """Whether the names of a body's quaternion do not say which of its numbers comes first."""
+    is_numbered = all(column[-1:].isdigit() for column in body.quaternion)
+    return bool(body.quaternion) and (len(body.quaternion) == 1 or is_numbered)
 
 
 def scalar_first_evidence(quaternions: np.ndarray) -> float:

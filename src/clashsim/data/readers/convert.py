@@ -15,6 +15,8 @@ from clashsim.data.readers.streams import Columns, Log, Stream
 
 _MAX_COORDINATE = 1e9  # m: numbers beyond it are damage, and their squares may overflow
 _SCALAR_FIRST = [3, 0, 1, 2]  # indices that turn a quaternion xyzw into wxyz
+_MAX_MATRIX = 2.0  # an element beyond is no part of a rotation
+_MATRIX_ERROR = 0.02  # of the products of a rotation matrix's rows; files have 3 to 6 digits
 # A reference to some numbers of a column of vectors: name[i] or name[i:j].
 _REFERENCE = re.compile(r"(.+?)\[(\d{1,6})(?::(\d{1,6}))?\]")
 # By the file's axis that points up: a rotation to axes with z up. Its rows are the new x, y and z
@@ -112,7 +114,7 @@ def log_from_columns(
             t,
             poses[body.name],
             angles[body.name],
-            has_orientation=bool(body.quaternion or body.euler or body.yaw),
+            has_orientation=bool(body.quaternion or body.matrix or body.euler or body.yaw),
         )
         streams.append(turn_upright(stream, logger.up or "z", logger.flip))
     signals = {}
@@ -157,8 +159,10 @@ def _times(columns: Columns, logger: LoggerMapping, *, rows: int) -> np.ndarray:
 
 def _signal(columns: Columns, name: str, reference: str, *, rows: int) -> np.ndarray:
     """Values (N,) or (N, c) of a signal."""
-    if reference not in columns and _REFERENCE.fullmatch(reference):
-        values = pick_columns(columns, [reference], 1)
+    match = _REFERENCE.fullmatch(reference)
+    if reference not in columns and match is not None:
+        first = int(match[2])
+        values = pick_columns(columns, [reference], int(match[3] or first + 1) - first)
     else:
         values = columns[column_of(reference, columns)]
     if len(values) != rows:
@@ -199,6 +203,10 @@ def _orientation(
         numbers = pick_columns(columns, body.quaternion, 4)
         return (numbers if body.order == "wxyz" else numbers[:, _SCALAR_FIRST]), None
     radians_per_unit = logger.unit("angle", "rad")
+    if body.matrix:
+        numbers = pick_columns(columns, body.matrix, 9).reshape(-1, 3, 3)
+        matrices = numbers if body.matrix_order == "rows" else numbers.transpose(0, 2, 1)
+        return quaternions_from_matrices(matrices), None
     if body.euler:
         angles = pick_columns(columns, body.euler, 3) * radians_per_unit
         return quaternions_from_angles(body.sequence, angles), angles
@@ -264,6 +272,38 @@ def quaternions_from_angles(sequence: str, angles: np.ndarray) -> np.ndarray:
     else:
         rotation = Rotation.from_euler(sequence, angles[seen])
     quaternions[seen] = rotation.as_quat()[:, _SCALAR_FIRST]
+    return quaternions
+
+
+def quaternions_from_matrices(matrices: np.ndarray) -> np.ndarray:
+    """Quaternions of rotation matrices; NaN where a matrix is none, as of a body that was not seen.
+
+    Args:
+        matrices: (N, 3, 3), from axes of the body to axes of the world.
+
+    Returns:
+        Quaternions wxyz (N, 4).
+
+    Raises:
+        DataError: None of the matrices is a rotation.
+    """
+    from scipy.spatial.transform import Rotation
+
+    quaternions = np.full((len(matrices), 4), np.nan)
+    seen = np.isfinite(matrices).all((1, 2)) & (np.abs(matrices) < _MAX_MATRIX).all((1, 2))
+    finite = np.where(seen[:, None, None], matrices, 0.0)
+    error = np.abs(finite @ finite.transpose(0, 2, 1) - np.eye(3)).max((1, 2))
+    determinant = np.linalg.det(finite)
+    is_rotation = seen & (error < _MATRIX_ERROR) & (determinant > 0)
+    if not is_rotation.any():
+        is_mirrored = seen & (error < _MATRIX_ERROR)
+        if is_mirrored.any():
+            raise DataError("the rotation matrices are mirror images: an axis has the wrong sign")
+        if (np.isfinite(matrices) & (matrices != 0)).any():  # a body that is not seen has zeros
+            raise DataError("the nine numbers of an orientation are no rotation matrices")
+        return quaternions
+    rotation = Rotation.from_matrix(matrices[is_rotation])
+    quaternions[is_rotation] = rotation.as_quat()[:, _SCALAR_FIRST]
     return quaternions
 
 

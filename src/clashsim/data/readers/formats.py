@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from clashsim.core.errors import DataError
-from clashsim.data.readers import arrays, bags, c3d, motive, parquet, tables, vicon
+from clashsim.data.readers import arrays, bags, c3d, motive, parquet, qualisys, tables, vicon
 from clashsim.data.readers.convert import log_from_columns
 from clashsim.data.readers.mapping import LoggerMapping
 from clashsim.data.readers.streams import Columns, Log
@@ -90,14 +90,14 @@ def _referenced_columns(logger: LoggerMapping) -> list[str]:
     """All columns that a mapping names."""
     references: list[str] = []
     for body in logger.bodies:
-        references += [*body.position, *body.quaternion, *body.euler, body.yaw]
+        references += [*body.position, *body.quaternion, *body.matrix, *body.euler, body.yaw]
     references += [*logger.signals.values(), *logger.joints.values(), *logger.slides.values()]
     references.append(logger.time)
     return [reference for reference in references if reference]
 
 
 def _motion_capture_reader(path: Path) -> _LogReader | None:
-    """The reader of a text file that is an export of Motive or Vicon; None for a plain table."""
+    """The reader of a text file that a motion-capture program exported; None for a plain table."""
     try:
         first_line = next(tables.lines_of(path), "").strip()
     except DataError:
@@ -106,6 +106,8 @@ def _motion_capture_reader(path: Path) -> _LogReader | None:
         return motive.read_motive
     if first_line.strip('",; \t').lower() in vicon.FIRST_LINES:
         return vicon.read_vicon
+    if first_line.split("\t")[0] in qualisys.FIRST_WORDS:
+        return qualisys.read_qualisys
     return None
 
 

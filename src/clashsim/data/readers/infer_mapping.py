@@ -16,11 +16,12 @@ from clashsim.data.readers.column_names import (
     JointColumns,
     find_bodies,
     find_joints,
+    is_order_open,
     scalar_first_evidence,
     unit_in_name,
     words_of,
 )
-from clashsim.data.readers.convert import column_of, log_from_columns
+from clashsim.data.readers.convert import column_of, log_from_columns, pick_columns
 from clashsim.data.readers.mapping import BodyMapping, LoggerMapping, LogMapping
 from clashsim.data.readers.streams import Columns
 from clashsim.data.readers.tables import cells_of, lines_of
@@ -36,6 +37,9 @@ _LIKELY_TIME_UNITS = (("ns", 5e4), ("us", 50), ("ms", 0.4))
 _HEADER_SEARCH_LINES = 8  # of a file in which its header is searched
 _MAX_FILES = 20  # of a logger that are searched for the axis that points up
 _MIN_RISING_SHARE = 0.9  # of the steps of a time or a counter
+_MIN_EVIDENCE = (
+    0.05  # of the mean sizes of a quaternion's first and last number, to tell which is w
+)
 _MAX_METRES = 30.0  # a position beyond is in millimetres
 _MAX_SIGNALS = 32  # further columns that are kept, such as controls; of a larger table none are
 _MAX_RADIANS = 2 * np.pi + 0.1  # an angle of a body beyond is in degrees
@@ -95,7 +99,9 @@ def _header_line(head: Sequence[str], delimiter: str) -> int:
     return len(head)
 
 
-def infer_mapping(heads: Mapping[str, TableHead], rate: float = 0.0) -> LogMapping:
+def infer_mapping(
+    heads: Mapping[str, TableHead], rate: float = 0.0, *, order: str = ""
+) -> LogMapping:
     """Guess a mapping for files.
 
     Files with the same columns are taken as those of one logger. Files of several loggers belong to
@@ -104,6 +110,7 @@ def infer_mapping(heads: Mapping[str, TableHead], rate: float = 0.0) -> LogMappi
     Args:
         heads: The beginnings of files by name.
         rate: Frames per second, needed where no column has times; 0 if it is not known.
+        order: Order of quaternions whose columns do not name it; empty to find it.
 
     Returns:
         The mapping.
@@ -113,7 +120,7 @@ def infer_mapping(heads: Mapping[str, TableHead], rate: float = 0.0) -> LogMappi
         raise DataError(
             "no file has columns that look like a time and a position; write a mapping file"
         )
-    order = _quaternion_order(loggers)
+    order = order or _quaternion_order(loggers)
     logs = []
     for logger in loggers:
         mapping = _with_quaternion_order(logger.mapping, order)
@@ -149,20 +156,28 @@ def _quaternion_order(loggers: Sequence[_Logger]) -> str:
     It is used for all bodies, since one laboratory has one convention.
     """
     candidates: list[tuple[float, str]] = []
+    open_names: list[str] = []
     for logger in loggers:
         for body in logger.mapping.bodies:
-            if len(body.quaternion) == 1:
-                evidence = scalar_first_evidence(logger.columns[body.quaternion[0]])
+            if is_order_open(body):
+                numbers = pick_columns(logger.columns, body.quaternion, 4)
+                evidence = scalar_first_evidence(numbers)
                 candidates.append((abs(evidence), body.order))
-    _, order = max(candidates, key=lambda candidate: candidate[0], default=(0.0, "wxyz"))
+                open_names.append(", ".join(body.quaternion))
+    clearest, order = max(candidates, key=lambda candidate: candidate[0], default=(1.0, "wxyz"))
+    if clearest < _MIN_EVIDENCE:
+        raise DataError(
+            f"the numbers of {open_names[0]} do not tell whether this quaternion is wxyz or xyzw:"
+            " say so with --order wxyz or --order xyzw, or in a mapping file"
+        )
     return order
 
 
 def _with_quaternion_order(logger: LoggerMapping, order: str) -> LoggerMapping:
-    """The logger with this order for all quaternions that are in one column."""
+    """The logger with this order for all quaternions whose columns do not name it."""
     bodies = []
     for body in logger.bodies:
-        bodies.append(replace(body, order=order) if len(body.quaternion) == 1 else body)
+        bodies.append(replace(body, order=order) if is_order_open(body) else body)
     return replace(logger, bodies=tuple(bodies))
 
 
@@ -314,7 +329,7 @@ def _time_unit(name: str, values: np.ndarray) -> str:
 
 def _columns_of(body: BodyMapping) -> list[str]:
     """Names of the columns of a body."""
-    return [*body.position, *body.quaternion, *body.euler, body.yaw]
+    return [*body.position, *body.quaternion, *body.matrix, *body.euler, body.yaw]
 
 
 def _length_and_angle_units(

@@ -17,6 +17,7 @@ ANGLE_UNITS = {"rad": 1.0, "deg": 0.017453292519943295}
 _UNITS = {"time": TIME_UNITS, "length": LENGTH_UNITS, "angle": ANGLE_UNITS}
 UP_AXES = ("z", "y", "x", "-z", "-y", "-x")
 QUATERNION_ORDERS = ("wxyz", "xyzw")
+MATRIX_ORDERS = ("rows", "columns")
 
 _MAX_HEADER_LINES = 100
 _MAX_RATE = 1e7  # Hz
@@ -30,13 +31,16 @@ class BodyMapping:
     """One body: its name in the trials, and the columns of a log that hold its pose.
 
     A column is given as `name`, or as `name[i]` or `name[i:j]` for some numbers of a column that
-    holds vectors. At most one of quaternion, euler and yaw is given.
+    holds vectors. At most one of quaternion, matrix, euler and yaw is given.
 
     Attributes:
         name: Name in the trials.
         position: Columns of 3 numbers, or of 2 on a plane.
         quaternion: Columns of 4 numbers.
         order: Order of the quaternion, wxyz or xyzw.
+        matrix: Columns of the 9 numbers of a rotation matrix, whose columns are the body's axes in
+            those of the world.
+        matrix_order: Whether the 9 numbers are its rows or its columns one after the other.
         euler: Columns of 3 angles.
         sequence: Axes of those angles as in scipy: capitals for axes of the body, small letters for
             axes of the world.
@@ -51,6 +55,8 @@ class BodyMapping:
     position: tuple[str, ...] = ()
     quaternion: tuple[str, ...] = ()
     order: str = "wxyz"
+    matrix: tuple[str, ...] = ()
+    matrix_order: str = "rows"
     euler: tuple[str, ...] = ()
     sequence: str = "XYZ"
     yaw: str = ""
@@ -190,9 +196,13 @@ def _check_logger(logger: LoggerMapping) -> None:
 
 def _check_body(body: BodyMapping) -> None:
     """Raise a DataError for an orientation or markers that the mapping describes wrongly."""
-    orientations = [body.quaternion, body.euler, body.yaw]
+    orientations = [body.quaternion, body.matrix, body.euler, body.yaw]
     if sum(bool(columns) for columns in orientations) > 1:
-        raise DataError(f"body {body.name!r} has more than one of quaternion, euler and yaw")
+        raise DataError(f"body {body.name!r} has more than one of quaternion, matrix, euler, yaw")
+    if body.matrix_order not in MATRIX_ORDERS:
+        choices = ", ".join(MATRIX_ORDERS)
+        order = body.matrix_order
+        raise DataError(f"body {body.name!r} has matrix_order {order!r}; choices: {choices}")
     if body.order not in QUATERNION_ORDERS:
         choices = ", ".join(QUATERNION_ORDERS)
         raise DataError(f"body {body.name!r} has order {body.order!r}; choices: {choices}")

@@ -1,6 +1,7 @@
-"""Poses and joints in robots' messages.
+"""Poses, joints and forces in robots' messages.
 
-Poses are in PoseStamped, TransformStamped, TFMessage and Odometry, joints in JointState.
+Poses are in PoseStamped, TransformStamped, TFMessage and Odometry, joints in JointState, forces and
+torques in WrenchStamped.
 
 The messages may be coded as ROS 1 or ROS 2 does, or as JSON.
 """
@@ -38,6 +39,7 @@ _TRANSFORM_TYPES = (*_TRANSFORM_LISTS, "TransformStamped", "FrameTransform", "Fr
 _MAX_NAME_BYTES = 4096  # of a frame
 _MAX_TRANSFORMS = 10_000  # in one message
 _JOINT_STATE = "JointState"
+_WRENCHES = {"WrenchStamped": True, "Wrench": False}  # whether they have a header
 _MAX_JOINTS = 1000  # in one message
 _DAMAGE_ERRORS = (
     struct.error,
@@ -79,9 +81,28 @@ class JointPositions(NamedTuple):
     positions: dict[str, float]
 
 
-def holds_motion(kind: str) -> bool:
-    """Whether messages of a type (`kind`) hold poses or joints that this module can read."""
-    return holds_joints(kind) or _type_name(kind) in (*_LAYOUTS, *_JSON_TYPES, *_TRANSFORM_LISTS)
+class Wrench(NamedTuple):
+    """What a force sensor measured.
+
+    Attributes:
+        stamp: Time in the message, s; 0 where it has none.
+        values: Force (N) and torque (N m), three numbers each, in the axes of the sensor.
+    """
+
+    stamp: float
+    values: tuple[float, ...]
+
+
+def is_read(kind: str) -> bool:
+    """Whether messages of a type (`kind`) are read by this module."""
+    if holds_joints(kind) or holds_wrench(kind):
+        return True
+    return _type_name(kind) in (*_LAYOUTS, *_JSON_TYPES, *_TRANSFORM_LISTS)
+
+
+def holds_wrench(kind: str) -> bool:
+    """Whether messages of a type hold a force and a torque."""
+    return _type_name(kind) in _WRENCHES
 
 
 def holds_joints(kind: str) -> bool:
@@ -128,6 +149,26 @@ def joints_in(message: Message) -> JointPositions:
     if len(positions) != len(names):
         positions = []  # a message with velocities or efforts only
     return JointPositions(stamp, dict(zip(names, positions, strict=False)))
+
+
+def wrench_in(message: Message) -> Wrench:
+    """The force and torque in one message (WrenchStamped or Wrench)."""
+    has_header = _WRENCHES[_type_name(message.kind)]
+    try:
+        if message.coding == "json":
+            raw = json.loads(message.data)
+            stamp = _stamp_in_json(raw["header"].get("stamp", {})) if has_header else 0.0
+            wrench = raw["wrench"] if has_header else raw
+            parts = (wrench["force"], wrench["torque"])
+            return Wrench(stamp, tuple(float(part[axis]) for part in parts for axis in "xyz"))
+        fields = _fields_of(message)
+        stamp = 0.0
+        if has_header:
+            stamp = fields.read_stamp()
+            fields.read_text()  # the coordinate frame: that of the sensor
+        return Wrench(stamp, fields.read_doubles(6))
+    except _DAMAGE_ERRORS:
+        raise DataError(f"a message on {message.topic!r} is cut off or damaged") from None
 
 
 def _fields_of(message: Message) -> _FieldReader:

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from clashsim.core.errors import DataError
+from clashsim.data.readers.lerobot import is_dataset, write_episodes
 
 MAX_UNPACKED_BYTES = 4 << 30  # on disk, of one archive
 # Unpacked bytes that an archive may have for each packed byte; text of numbers has 3 to 10.
@@ -100,11 +101,16 @@ def is_bag(path: Path) -> bool:
     return any(part.suffix in (".db3", ".mcap", ".zstd") for part in path.iterdir())
 
 
+def is_recording(path: Path) -> bool:
+    """Whether a folder is one recording, and not a place where recordings are."""
+    return is_bag(path) or is_dataset(path)
+
+
 def _logs_at(path: Path, suffixes: Sequence[str], stack: ExitStack) -> list[FoundFile]:
     """The logs of one path that the user named."""
     endings = ", ".join(suffixes)
-    if is_bag(path):
-        return [FoundFile(path.name, path)]
+    if is_recording(path):
+        return _unpacked(FoundFile(path.name, path), suffixes, stack)
     if path.is_dir():
         items = list(_walk(path, (*suffixes, *_ARCHIVE_SUFFIXES)))
         if not items:
@@ -129,18 +135,18 @@ def _suffix(name: str) -> str:
 
 
 def _walk(folder: Path, suffixes: Sequence[str]) -> Iterator[Path]:
-    """Logs and bags in a folder and the folders inside it; hidden ones are left out."""
+    """Logs, bags and datasets in a folder and the folders inside it; hidden ones are left out."""
     count = 0
     # `os.walk` does not follow links to folders, so it cannot go round in circles.
     for current, folders, names in os.walk(folder):
         place = Path(current)
-        bags = [name for name in folders if is_bag(place / name)]
+        recordings = [name for name in folders if is_recording(place / name)]
         folders[:] = sorted(
-            name for name in folders if name not in bags and not name.startswith(".")
+            name for name in folders if name not in recordings and not name.startswith(".")
         )
-        for name in sorted([*bags, *names]):
+        for name in sorted([*recordings, *names]):
             is_log = _suffix(name) in suffixes and not name.startswith(".")
-            if name not in bags and not (is_log and (place / name).is_file()):
+            if name not in recordings and not (is_log and (place / name).is_file()):
                 continue
             count += 1
             if count > MAX_FILES:
@@ -149,7 +155,9 @@ def _walk(folder: Path, suffixes: Sequence[str]) -> Iterator[Path]:
 
 
 def _unpacked(file: FoundFile, suffixes: Sequence[str], stack: ExitStack) -> list[FoundFile]:
-    """A log itself, or the logs inside an archive, unpacked into a temporary folder."""
+    """A log itself, or the logs of an archive or dataset, written into a temporary folder."""
+    if file.path.is_dir() and is_dataset(file.path):
+        return _episodes(file, stack)
     if _suffix(file.name) not in _ARCHIVE_SUFFIXES or file.path.is_dir():
         return [file]
     size = file.path.stat().st_size
@@ -164,6 +172,16 @@ def _unpacked(file: FoundFile, suffixes: Sequence[str], stack: ExitStack) -> lis
         return list(_unpack_zip(file, suffixes, folder, unpacker))
     except _DAMAGE_ERRORS:
         raise DataError(f"archive {file.name!r} is cut off, damaged or needs a password") from None
+
+
+def _episodes(file: FoundFile, stack: ExitStack) -> list[FoundFile]:
+    """The episodes of a LeRobot dataset."""
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="clashsim-")))
+    try:
+        written = write_episodes(file.path, folder)
+    except DataError as error:
+        raise DataError(f"dataset {file.name!r}: {error}") from None
+    return [FoundFile(f"{file.name}/{path.stem}", path) for path in written]
 
 
 def _unpack_gzip(
@@ -188,6 +206,10 @@ def _unpack_zip(
     Unpacked files are named by numbers, since the name of a member may point to any folder.
     """
     with zipfile.ZipFile(file.path) as archive:
+        if any(member.filename.endswith("meta/info.json") for member in archive.infolist()):
+            raise DataError(
+                f"archive {file.name!r} holds a LeRobot dataset: unpack it, and import its folder"
+            )
         members = [member for member in archive.infolist() if _is_log_member(member, suffixes)]
         if not members:
             raise DataError(
