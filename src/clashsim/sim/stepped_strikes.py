@@ -119,10 +119,15 @@ class SteppedStrikes:
             Controls (N, T, 2), m/s.
         """
         time = (np.arange(round(self.seconds / self.dt)) + 0.5) * self.dt  # middles of the steps
-        hit_time = _RUN_UP / np.linalg.norm(velocity, axis=1)
-        retreat_time = np.ceil((hit_time + _FOLLOW_THROUGH) / _CONTROL_PERIOD) * _CONTROL_PERIOD
+        _, retreat_time = self.hit_and_retreat(velocity)
         forward = (time[None] < retreat_time[:, None])[..., None]
         return np.where(forward, velocity[:, None], -velocity[:, None])
+
+    def hit_and_retreat(self, velocity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Times (N,), s, at which strikers of velocities (N, 2), m/s, hit and then draw back."""
+        hit_time = _RUN_UP / np.linalg.norm(velocity, axis=1)
+        retreat_time = np.ceil((hit_time + _FOLLOW_THROUGH) / _CONTROL_PERIOD) * _CONTROL_PERIOD
+        return hit_time, retreat_time
 
 
 def planar_pose(scene: Scene, state: np.ndarray) -> np.ndarray:
