@@ -7,6 +7,7 @@ instant of touch, the twist after the collision is written, and the rest of the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,19 +19,23 @@ from clashsim.core.contact_geometry import Contact
 from clashsim.core.impacts import MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.sim.hybrid.collision_stats import CollisionStats
-from clashsim.sim.hybrid.compiled_pair import CompiledPair, ContactState, stack_mechanics
+from clashsim.sim.hybrid.compiled_pair import CompiledPair, ContactStates
 from clashsim.sim.hybrid.config import HybridConfig
-from clashsim.sim.hybrid.guards import ContactMechanics, enforce_mechanics
-from clashsim.sim.hybrid.model_trust import CollisionModel, Trust
+from clashsim.sim.hybrid.coordinates import Coordinates
+from clashsim.sim.hybrid.guards import enforce_mechanics
+from clashsim.sim.hybrid.model_trust import TRUST, CollisionModel, Trust
 from clashsim.sim.hybrid.settling import OutcomeNoise
 from clashsim.sim.hybrid.simulation_rows import SimulationRows
 from clashsim.sim.hybrid.slide_step import correct_sliding, slide_by_model
-from clashsim.sim.hybrid.timing import StepPath, StepStart, step_durations, touch_fraction
+from clashsim.sim.hybrid.timing import StepPaths, StepStart, step_durations, touch_fractions
 from clashsim.slides.law import SlideModel
 
 TOO_SLOW = "too slow to be an impact"
 HIT_AGAIN = "hit again at once"
 OVERLAPPING = "overlapping from the start"
+REASONS = (TOO_SLOW, HIT_AGAIN, OVERLAPPING)
+_BY_MODEL = -1
+_NO_COLLISION = -2
 # What the `phase` of a pair in userdata means.
 MUJOCO_RESOLVES = 1.0
 LEARNED_OR_NONE = 0.0
@@ -46,23 +51,48 @@ _STILL_COLLIDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class _Collision:
-    """A pair of one simulation at the instant it touches.
+class _Collisions:
+    """m pairs of as many simulations at the instants they touch.
 
     Attributes:
-        row: Index of the simulation.
-        pair_index: Index of the learned pair.
-        fraction: Of the step, after which the pair touches.
-        contact: The pair at that instant, None where no model needs it or no contact normal can be
-            found.
-        reason: Why MuJoCo should resolve the collision, None where a learned model may.
+        row: (m,), indices of the simulations.
+        pair: (m,), indices of the learned pairs.
+        contact: The pairs at these instants.
     """
 
-    row: int
-    pair_index: int
-    fraction: float
-    contact: ContactState | None
-    reason: str | None
+    row: np.ndarray
+    pair: np.ndarray
+    contact: ContactStates
+
+    def __getitem__(self, which: np.ndarray) -> _Collisions:
+        return _Collisions(self.row[which], self.pair[which], self.contact[which])
+
+    @staticmethod
+    def joined(parts: Sequence[_Collisions]) -> _Collisions:
+        """Those of several steps, one after the other."""
+        return _Collisions(
+            np.concatenate([part.row for part in parts]),
+            np.concatenate([part.pair for part in parts]),
+            ContactStates.joined([part.contact for part in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Touches:
+    """Where in a step m simulations first collide.
+
+    Attributes:
+        fraction: (m,), of the step; 1 where no pair collides.
+        pair: (m,), index of the pair.
+        reason: (m,), index in `REASONS` of why MuJoCo should resolve the collision, `_BY_MODEL`
+            where a learned model may, `_NO_COLLISION` where there is none.
+        for_models: The collisions for the models; their rows are those of the simulations.
+    """
+
+    fraction: np.ndarray
+    pair: np.ndarray
+    reason: np.ndarray
+    for_models: list[_Collisions]
 
 
 class HybridStepper:
@@ -102,7 +132,7 @@ class HybridStepper:
         self.fine_timestep = fine_timestep
         self.config = config
         self.stats = CollisionStats()
-        self._scratch = mujoco.MjData(model)
+        self._coordinates = Coordinates(model)
         # Of every pair: indices in userdata.
         self._phase = np.array([pair.phase for pair in self.pairs])
         self._since = np.array([pair.since for pair in self.pairs])
@@ -138,20 +168,23 @@ class HybridStepper:
         remaining = np.full(n, timestep)  # s, of the present timestep
         # Arrays with an axis a have a row for each active simulation: one that is stepped now.
         active = np.arange(n)
-        waiting: list[_Collision] = []
-        while len(active) or waiting:
-            if len(waiting) > _SHARE_WAITING * (len(waiting) + len(active)):
-                self._resolve(sims, waiting, theta, noise)
-                resolved = np.array([collision.row for collision in waiting])
-                active = np.union1d(active, resolved)
+        waiting: list[_Collisions] = []
+        num_waiting = 0
+        while len(active) or num_waiting:
+            if num_waiting > _SHARE_WAITING * (num_waiting + len(active)):
+                collisions = _Collisions.joined(waiting)
+                self._resolve(sims, collisions, theta, noise)
                 waiting = []
-                ended = resolved[remaining[resolved] <= _DONE]
+                num_waiting = 0
+                active = np.sort(np.concatenate([active, collisions.row]))
+                ended = collisions.row[remaining[collisions.row] <= _DONE]
             else:
-                collisions, elapsed = self._step(sims, active, remaining[active])
+                new, elapsed = self._step(sims, active, remaining[active])
                 remaining[active] -= elapsed
-                waiting += collisions
-                touched = np.array([collision.row for collision in collisions], int)
-                active = np.setdiff1d(active, touched, assume_unique=True)
+                waiting += new
+                for collisions in new:
+                    num_waiting += len(collisions.row)
+                    active = np.setdiff1d(active, collisions.row, assume_unique=True)
                 ended = active[remaining[active] <= _DONE]
             if not len(ended):
                 continue
@@ -159,11 +192,12 @@ class HybridStepper:
             remaining[ended] = timestep
             if is_over is not None:
                 steps_left[ended[is_over(ended)]] = 0
-            active = active[steps_left[active] > 0]
+            if not steps_left[ended].all():
+                active = active[steps_left[active] > 0]
 
     def _step(
         self, sims: SimulationRows, active: np.ndarray, remaining: np.ndarray
-    ) -> tuple[list[_Collision], np.ndarray]:
+    ) -> tuple[list[_Collisions], np.ndarray]:
         """Step active simulations (a,) until their timestep ends, or until a pair touches.
 
         Args:
@@ -187,15 +221,16 @@ class HybridStepper:
             duration=duration,
         )
         sims.advance(active)
-        sensors = sims.sensors[active]
-        touching = np.stack([pair.touches(sensors) for pair in self.pairs], axis=1)
+        touching = self._touching(sims, active)
         self._release(sims, active, by_mujoco & ~touching)
         fraction = np.ones(len(active))
-        collisions = self._first_collisions(sims, active, start, touched=touching & ~by_mujoco)
-        for collision in collisions:
-            i = int(np.searchsorted(active, collision.row))
-            fraction[i] = collision.fraction
-            start.rewind(sims, collision.row, i, fraction=collision.fraction)
+        for_models: list[_Collisions] = []
+        touched = touching & ~by_mujoco
+        which = np.flatnonzero(touched.any(1))
+        if len(which):
+            touches = self._first_touches(sims, active[which], start[which], touched[which])
+            fraction[which] = touches.fraction
+            for_models = touches.for_models
         whole = (fraction == 1) & ~by_mujoco.any(1)
         # The delay of a slide model belongs to learned collisions: those that MuJoCo resolved
         # end when the bodies have parted.
@@ -203,13 +238,22 @@ class HybridStepper:
         self._correct_slides(sims, active, start, whole=whole, since_strike=since_strike)
         elapsed = fraction * duration
         sims.userdata[np.ix_(active, self._since)] += np.where(since > 0, elapsed[:, None], 0.0)
-        for_models = []
-        for collision in collisions:
-            if collision.reason is None:
-                for_models.append(collision)
-            else:
-                self._leave_to_mujoco(sims, collision, collision.reason)
+        if len(which):
+            for pair_index, reason in itertools.product(range(len(self.pairs)), REASONS):
+                left = (touches.pair == pair_index) & (touches.reason == REASONS.index(reason))
+                if left.any():
+                    self._leave_to_mujoco(sims, active[which[left]], pair_index, reason)
         return for_models, elapsed
+
+    def _touching(self, sims: SimulationRows, active: np.ndarray) -> np.ndarray:
+        """Whether each pair touches in the active simulations, (a, pairs), after a step."""
+        near = np.stack([pair.may_touch(sims.qpos[active]) for pair in self.pairs], axis=1)
+        # A slide model has to know what else a body touches.
+        looked_at = near.any(1) | (self.slide_model is not None)
+        sims.update_sensors(active[looked_at])
+        sensors = sims.sensors[active]
+        touching = np.stack([pair.touches(sensors) for pair in self.pairs], axis=1)
+        return np.asarray(touching & near)
 
     def theta_for(
         self, pair: CompiledPair, theta: np.ndarray | None, rows: np.ndarray
@@ -299,155 +343,208 @@ class HybridStepper:
             sims.userdata[rows[gone], pair.phase] = MUJOCO_RESOLVED
             if keep_time:
                 sims.userdata[rows[gone], pair.since] = _JUST_ENDED
-            for row in rows[gone]:
-                pair.set_owner(False, sims.margin[row], sims.gap[row])
+            pair.set_owner(False, sims.margin, sims.gap, rows[gone])
 
-    def _first_collisions(
-        self, sims: SimulationRows, rows: np.ndarray, start: StepStart, *, touched: np.ndarray
-    ) -> list[_Collision]:
-        """The first collision of each simulation whose pairs touched (a, pairs) in the step."""
-        found = []
-        for i in map(int, np.flatnonzero(touched.any(1))):
-            row = int(rows[i])
-            path = start.path(sims.model(row), i, sims.qpos[row])
-            collision = self._first_collision(sims, row, path, touched=touched[i])
-            if collision is not None:
-                found.append(collision)
+    def _first_touches(
+        self, sims: SimulationRows, rows: np.ndarray, start: StepStart, touched: np.ndarray
+    ) -> _Touches:
+        """Find the first collisions of simulations and take them back to these instants.
+
+        Args:
+            sims: The simulations, written to.
+            rows: (m,), indices of the simulations.
+            start: Their states at the beginning of the step.
+            touched: (m, pairs), which pairs touched in the step.
+        """
+        paths = StepPaths.of(start, sims.qpos[rows], sims.qvel[rows], self._coordinates)
+        fractions = np.full(touched.shape, np.nan)
+        for i, pair in enumerate(self.pairs):
+            which = np.flatnonzero(touched[:, i])
+            if len(which):
+                fractions[which, i] = touch_fractions(
+                    paths[which], sims.probe, rows[which], pair
+                )
+        found = _Touches(
+            fraction=np.ones(len(rows)),
+            pair=np.full(len(rows), -1),
+            reason=np.full(len(rows), _NO_COLLISION),
+            for_models=[],
+        )
+        # The first touch of a simulation may be one in passing; then its second one counts.
+        order = np.argsort(fractions, axis=1)  # NaN comes last
+        for rank in range(len(self.pairs)):
+            open_rows = np.flatnonzero(found.reason == _NO_COLLISION)
+            candidate = order[open_rows, rank]
+            fraction = fractions[open_rows, candidate]
+            for pair_index in np.unique(candidate[~np.isnan(fraction)]):
+                own = (candidate == pair_index) & ~np.isnan(fraction)
+                which = open_rows[own]
+                collisions = self._judge(
+                    sims, rows[which], paths[which], int(pair_index), fraction[own]
+                )
+                reason, contacts = collisions
+                found.reason[which] = reason
+                collided = reason != _NO_COLLISION
+                found.fraction[which[collided]] = fraction[own][collided]
+                found.pair[which[collided]] = pair_index
+                learned = which[reason == _BY_MODEL]
+                if len(learned):
+                    found.for_models.append(
+                        _Collisions(
+                            rows[learned],
+                            np.full(len(learned), pair_index),
+                            contacts[np.flatnonzero(reason == _BY_MODEL)],
+                        )
+                    )
+        hit = np.flatnonzero(found.reason != _NO_COLLISION)
+        paths[hit].rewind(sims, rows[hit], found.fraction[hit])
         return found
 
-    def _first_collision(
-        self, sims: SimulationRows, row: int, path: StepPath, *, touched: np.ndarray
-    ) -> _Collision | None:
-        """The first collision of one simulation, among the pairs that touched (pairs,)."""
-        candidates: list[tuple[float, int]] = []
-        for pair_index in map(int, np.flatnonzero(touched)):
-            fraction = touch_fraction(path, self._scratch, self.pairs[pair_index])
-            if fraction is not None:
-                candidates.append((fraction, pair_index))
-        for fraction, pair_index in sorted(candidates):
-            pair = self.pairs[pair_index]
-            path.move_to(self._scratch.qpos, fraction)
-            self._scratch.qvel[:] = path.qvel_at(fraction, sims.qvel[row])
-            if pair.is_slower_than(self.config.min_impact_speed, self._scratch.qvel):
-                return _Collision(row, pair_index, fraction, None, TOO_SLOW)
-            contact = pair.contact_state(path.model, self._scratch)
-            if contact is not None and contact.closing_speed <= 0:
-                continue  # a touch in passing, not a collision
-            since = float(sims.userdata[row, pair.since])
-            since_last = since + fraction * path.duration if since > 0 else np.inf  # s
-            reason = self._reason_for_mujoco(contact, fraction, since_last)
-            return _Collision(row, pair_index, fraction, contact, reason)
-        return None
+    def _judge(
+        self,
+        sims: SimulationRows,
+        rows: np.ndarray,
+        paths: StepPaths,
+        pair_index: int,
+        fraction: np.ndarray,
+    ) -> tuple[np.ndarray, ContactStates]:
+        """Whether one pair collides at fractions (m,) of the step, and why MuJoCo should resolve it.
 
-    def _reason_for_mujoco(
-        self, contact: ContactState | None, fraction: float, since_last: float
-    ) -> str | None:
-        """Why MuJoCo should resolve a collision before any model is asked, None where not."""
-        if contact is None:
-            return OVERLAPPING
-        if contact.closing_speed < self.config.min_impact_speed:
-            return TOO_SLOW
-        if since_last < self.config.min_time_between_impacts:
-            return HIT_AGAIN
-        if fraction == 0:
-            return OVERLAPPING
-        return None
+        Returns:
+            Reasons (m,) as in `_Touches`, and the contacts.
+        """
+        pair = self.pairs[pair_index]
+        qvel = paths.qvel_at(fraction)
+        sims.probe.put(rows, paths.qpos_at(fraction))
+        contacts = pair.contact_states(sims.probe, rows, qvel)
+        closing_speed = contacts.closing_speed
+        since = sims.userdata[rows, pair.since]
+        since_last = np.where(since > 0, since + fraction * paths.start.duration, np.inf)
+        too_slow = closing_speed < self.config.min_impact_speed
+        reason = np.select(
+            [
+                pair.is_slower_than(self.config.min_impact_speed, qvel),
+                ~contacts.has_normal,
+                closing_speed <= 0,  # a touch in passing, not a collision
+                too_slow,
+                since_last < self.config.min_time_between_impacts,
+                fraction == 0,
+            ],
+            [
+                REASONS.index(TOO_SLOW),
+                REASONS.index(OVERLAPPING),
+                _NO_COLLISION,
+                REASONS.index(TOO_SLOW),
+                REASONS.index(HIT_AGAIN),
+                REASONS.index(OVERLAPPING),
+            ],
+            _BY_MODEL,
+        )
+        return reason, contacts
 
     def _resolve(
         self,
         sims: SimulationRows,
-        collisions: list[_Collision],
+        collisions: _Collisions,
         theta: np.ndarray | None,
         noise: OutcomeNoise | None,
     ) -> None:
         """Write the twists after collisions, or leave them to MuJoCo."""
         # One call of each model for all of its pairs.
         for key, model in self.models.items():
-            own = [c for c in collisions if self.pairs[c.pair_index].pair.key == key]
-            if own:
-                self._resolve_with(sims, model, own, theta=theta, noise=noise)
+            own = [i for i, pair in enumerate(self.pairs) if pair.pair.key == key]
+            which = np.flatnonzero(np.isin(collisions.pair, own))
+            if len(which):
+                self._resolve_with(sims, model, collisions[which], theta=theta, noise=noise)
 
     def _resolve_with(
         self,
         sims: SimulationRows,
         model: CollisionModel,
-        collisions: list[_Collision],
+        collisions: _Collisions,
         *,
         theta: np.ndarray | None,
         noise: OutcomeNoise | None,
     ) -> None:
         """Resolve collisions by one model, where it can be trusted."""
-        contacts = [c.contact for c in collisions if c.contact is not None]
+        contact = collisions.contact
+        row = collisions.row
         geometry = Contact(
-            point=np.stack([c.point for c in contacts]),
-            normal=np.stack([c.normal for c in contacts]),
-            shift=np.zeros(len(contacts)),  # the bodies touch where they are
-            touching=np.ones(len(contacts), bool),
+            point=contact.point,
+            normal=contact.normal,
+            shift=np.zeros(len(row)),  # the bodies touch where they are
+            touching=np.ones(len(row), bool),
         )
-        thetas = np.stack(
-            [
-                self.theta_for(self.pairs[c.pair_index], theta, np.array([c.row]))[0]
-                for c in collisions
-            ]
-        )
-        prediction = model.predict(np.stack([c.before for c in contacts]), geometry, thetas)
+        prediction = model.predict(contact.before, geometry, self._thetas(collisions, theta))
         twist_after = prediction.twist_after
         if noise is not None:
-            rows = np.array([c.row for c in collisions])
-            twist_after = twist_after + noise.of_next(rows, prediction.std)
-        mechanics = stack_mechanics(contacts)
+            twist_after = twist_after + noise.of_next(row, prediction.std)
         impulse = None
         if prediction.striker_after is not None:
-            impulse = _impulse_on_struck(contacts, mechanics, prediction.striker_after)
+            impulse = _impulse_on_struck(contact, prediction.striker_after)
         outcome = enforce_mechanics(
-            mechanics,
-            np.stack([c.struck_twist for c in contacts]),
+            contact.mechanics,
+            contact.struck_twist,
             twist_after,
-            striker_twist=np.stack([c.striker_twist for c in contacts]),
+            striker_twist=contact.striker_twist,
             impulse=impulse,
         )
-        for i, (collision, contact) in enumerate(zip(collisions, contacts, strict=True)):
-            trust = prediction.trust[i]
-            if trust is not Trust.LEARNED:
-                self._leave_to_mujoco(sims, collision, str(trust))
-                continue
-            row = collision.row
-            pair = self.pairs[collision.pair_index]
-            twist_change = outcome.twist_after[i] - contact.struck_twist
-            sims.qvel[row, pair.struck.qvel] += twist_change @ contact.qvel_per_twist
-            sims.qvel[row] -= contact.striker_qvel_per_impulse @ outcome.impulse[i]
-            sims.userdata[row, pair.phase] = LEARNED_OR_NONE
-            sims.userdata[row, pair.since] = _JUST_ENDED
-            corrected = int(outcome.corrected[i])
-            self.stats = self.stats + CollisionStats(learned=1, corrected=corrected)
+        learned = prediction.trust == TRUST.index(Trust.LEARNED)
+        change = np.einsum(
+            "mk,mkv->mv", outcome.twist_after - contact.struck_twist, contact.qvel_per_twist
+        )
+        change -= np.einsum("mvk,mk->mv", contact.striker_qvel_per_impulse, outcome.impulse)
+        sims.qvel[row[learned]] += change[learned]
+        for pair_index, pair in enumerate(self.pairs):
+            own = collisions.pair == pair_index
+            resolved = row[own & learned]
+            sims.userdata[resolved, pair.phase] = LEARNED_OR_NONE
+            sims.userdata[resolved, pair.since] = _JUST_ENDED
+            for trust in np.unique(prediction.trust[own & ~learned]):
+                left = own & (prediction.trust == trust)
+                self._leave_to_mujoco(sims, row[left], pair_index, str(TRUST[int(trust)]))
+        self.stats = self.stats + CollisionStats(
+            learned=int(learned.sum()), corrected=int(outcome.corrected[learned].sum())
+        )
 
-    def _leave_to_mujoco(self, sims: SimulationRows, collision: _Collision, reason: str) -> None:
-        """Let MuJoCo resolve a collision, until the pair parts."""
-        row = collision.row
-        pair = self.pairs[collision.pair_index]
-        sims.userdata[row, pair.phase] = MUJOCO_RESOLVES
-        pair.set_owner(True, sims.margin[row], sims.gap[row])
-        self.stats = self.stats + CollisionStats(left_to_mujoco={reason: 1})
+    def _thetas(self, collisions: _Collisions, theta: np.ndarray | None) -> np.ndarray:
+        """Theta (m, p) of one model for collisions of its pairs."""
+        chosen: list[np.ndarray] = []
+        order: list[np.ndarray] = []
+        for pair_index in np.unique(collisions.pair):
+            which = np.flatnonzero(collisions.pair == pair_index)
+            pair = self.pairs[int(pair_index)]
+            chosen.append(self.theta_for(pair, theta, collisions.row[which]))
+            order.append(which)
+        return np.concatenate(chosen)[np.argsort(np.concatenate(order))]
+
+    def _leave_to_mujoco(
+        self, sims: SimulationRows, rows: np.ndarray, pair_index: int, reason: str
+    ) -> None:
+        """Let MuJoCo resolve collisions of a pair, until the pair parts."""
+        pair = self.pairs[pair_index]
+        sims.userdata[rows, pair.phase] = MUJOCO_RESOLVES
+        pair.set_owner(True, sims.margin, sims.gap, rows)
+        self.stats = self.stats + CollisionStats(left_to_mujoco={reason: len(rows)})
 
 
-def _impulse_on_struck(
-    contacts: list[ContactState], mechanics: ContactMechanics, striker_after: np.ndarray
-) -> np.ndarray:
+def _impulse_on_struck(contact: ContactStates, striker_after: np.ndarray) -> np.ndarray:
     """Impulses (N, k) on struck bodies from their strikers' twists (N, k) after the collisions.
 
     The impulse is a force at the contact point.
     """
-    before = MotionBefore.of(np.stack([contact.before for contact in contacts]))
+    before = MotionBefore.of(contact.before)
     change = striker_after - before.striker.twist
     offset = before.struck.position - before.striker.position
-    arm = np.stack([contact.point for contact in contacts]) - before.struck.position
+    arm = contact.point - before.struck.position
     if before.struck.planar:
         change[:, :2] += change[:, 2:] * rotate_quarter_turn(offset)
         moment = rotate_quarter_turn(arm)[:, None]  # by a unit force along each axis
     else:
         change[:, :3] += np.cross(change[:, 3:], offset)
         moment = np.cross(arm[:, None], np.eye(3)).transpose(0, 2, 1)
-    forces = np.tile(np.eye(offset.shape[1]), (len(contacts), 1, 1))
+    forces = np.tile(np.eye(offset.shape[1]), (len(arm), 1, 1))
     per_force = np.concatenate([forces, moment], axis=1)  # (N, k, 2 or 3)
-    inverse = np.linalg.pinv(mechanics.striker_inverse_inertia @ per_force, rcond=_NO_RESPONSE)
+    response = contact.mechanics.striker_inverse_inertia @ per_force
+    inverse = np.linalg.pinv(response, rcond=_NO_RESPONSE)
     return -np.einsum("nij,njk,nk->ni", per_force, inverse, change)
