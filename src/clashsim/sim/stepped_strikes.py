@@ -15,6 +15,7 @@ from clashsim.core.impacts import MotionBefore
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
+from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.mujoco.impacts import rest_height
 
 _RUN_UP = 0.01  # m that the striker moves before it hits
@@ -76,7 +77,12 @@ class SteppedStrikes:
         Returns:
             Poses at rest (N, 3).
         """
-        return planar_pose(self.scene, self.path(pose, strike)[:, -1])
+        if not isinstance(self.simulator, HybridSim):
+            return planar_pose(self.scene, self.path(pose, strike)[:, -1])
+        start, velocity = self.starts(pose, strike)
+        hit_time, _ = self.hit_and_retreat(velocity)
+        settled = self.simulator.settle(start, control=self.control(velocity), earliest=hit_time)
+        return planar_pose(self.scene, settled.states)
 
     def path(self, pose: np.ndarray, strike: np.ndarray) -> np.ndarray:
         """States (N, T + 1, s) from the striker's run-up on; arguments as for `starts`."""

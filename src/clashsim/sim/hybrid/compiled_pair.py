@@ -14,7 +14,7 @@ from clashsim.core.mobility import Mobility, bounding_radius
 from clashsim.sim.hybrid.contact_probe import ContactProbe
 from clashsim.sim.hybrid.guards import ContactMechanics
 from clashsim.sim.hybrid.pairs import MEMORY_PER_PAIR, LearnedPair, WatchedGeoms
-from clashsim.sim.hybrid.row_math import component, cross, dot
+from clashsim.sim.hybrid.row_math import component, cross, dot, rotate_inverse
 from clashsim.sim.mujoco.impacts import joint_damping
 
 # m: surfaces at this distance are taken to touch; at zero their nearest points give no normal.
@@ -78,6 +78,21 @@ class ContactStates:
         arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         mechanics = ContactMechanics.joined([part.mechanics for part in parts])
         return ContactStates(mechanics=mechanics, **arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class _Bounds:
+    """A box about a struck body and a sphere about its striker's origin.
+
+    Attributes:
+        centre: (3,), m, of the box in the struck body's frame.
+        half_size: (3,), m.
+        striker_radius: m.
+    """
+
+    centre: np.ndarray
+    half_size: np.ndarray
+    striker_radius: float
 
 
 class CompiledPair:
@@ -147,7 +162,7 @@ class CompiledPair:
         self._striker = int(model.body_weldid[int(model.geom_bodyid[self._geoms[0][1]])])  # body
         striker = Mobility.of(model, pair.striker)
         self._striker_mobility = striker
-        self._reach = self._reach_of(model)
+        self._bounds = self._bounds_of(model)
         # m, of the struck body about its origin; None where the speed of its surface alone says
         # nothing about how fast the pair closes.
         self._radius: float | None = None
@@ -219,11 +234,19 @@ class CompiledPair:
         return np.asarray(linear + self._radius * angular < speed)
 
     def may_touch(self, qpos: np.ndarray) -> np.ndarray:
-        """Whether pairs (m,) are not surely apart at positions (m, nq), by bounding spheres."""
-        if self._reach is None:
+        """Whether pairs (m,) are not surely apart at positions (m, nq).
+
+        They surely are if a sphere about the striker does not reach a box, or where the struck body
+        is on a hinge a sphere, about the struck body.
+        """
+        if self._bounds is None:
             return np.ones(len(qpos), bool)
-        between = _origin(self.struck, qpos) - _origin(self._striker_mobility, qpos)
-        return np.asarray(dot(between, between) < self._reach**2)
+        between = _origin(self._striker_mobility, qpos) - _origin(self.struck, qpos)
+        if self.struck.free:
+            between = rotate_inverse(qpos[:, self.struck.qpos[3:]], between)
+        outside = np.abs(between - self._bounds.centre) - self._bounds.half_size
+        outside = np.maximum(outside, 0.0)
+        return np.asarray(dot(outside, outside) < self._bounds.striker_radius**2)
 
     def nearest_points(
         self, probe: ContactProbe, rows: np.ndarray
@@ -311,21 +334,40 @@ class CompiledPair:
         kind = int(self.scene.base.geom(self.scene.ground).type[0])
         return kind == int(mujoco.mjtGeom.mjGEOM_PLANE)
 
-    def _reach_of(self, model: mujoco.MjModel) -> float | None:
-        """Distance (m) of the two origins beyond which the geoms cannot touch; None: unknown."""
+    def _bounds_of(self, model: mujoco.MjModel) -> _Bounds | None:
+        """What surely holds the pair's geoms; None where a mechanism moves one, or one is endless.
+
+        A box is in the axes of a free struck body. Of other bodies it is as large as a sphere.
+        """
         mobilities = (self.struck, self._striker_mobility)
         if any(mobility.mechanism is not None for mobility in mobilities):
             return None
         data = mujoco.MjData(model)
         mujoco.mj_kinematics(model, data)
-        reach = _CLEARANCE
-        for mobility, geoms in zip(mobilities, zip(*self._geoms, strict=True), strict=True):
-            ids = np.array(geoms)
-            if not model.geom_rbound[ids].all():  # a plane has no end
-                return None
-            offset = np.linalg.norm(data.geom_xpos[ids] - data.xpos[mobility.body], axis=1)
-            reach += float((offset + model.geom_rbound[ids]).max())
-        return reach
+        struck_geoms, striker_geoms = (np.array(geoms) for geoms in zip(*self._geoms, strict=True))
+        radius = model.geom_rbound
+        if not (radius[struck_geoms].all() and radius[striker_geoms].all()):  # a plane has no end
+            return None
+        offset = np.linalg.norm(
+            data.geom_xpos[striker_geoms] - data.xpos[self._striker_mobility.body], axis=1
+        )
+        striker_radius = float((offset + radius[striker_geoms]).max()) + _CLEARANCE
+        body = self.struck.body
+        if not self.struck.free:
+            offset = np.linalg.norm(data.geom_xpos[struck_geoms] - data.xpos[body], axis=1)
+            half_size = np.full(3, (offset + radius[struck_geoms]).max())
+            return _Bounds(np.zeros(3), half_size, striker_radius)
+        low, high = [], []
+        rotation = data.xmat[body].reshape(3, 3)
+        for geom in struck_geoms:
+            centre, half = np.split(model.geom_aabb[geom], 2)
+            axes = rotation.T @ data.geom_xmat[geom].reshape(3, 3)
+            in_body = rotation.T @ (data.geom_xpos[geom] - data.xpos[body]) + axes @ centre
+            extent = np.abs(axes) @ half
+            low.append(in_body - extent)
+            high.append(in_body + extent)
+        lowest, highest = np.min(low, axis=0), np.max(high, axis=0)
+        return _Bounds((lowest + highest) / 2, (highest - lowest) / 2, striker_radius)
 
     def _normal_jacobian(self, arm: np.ndarray, normal: np.ndarray) -> np.ndarray:
         """(m, k): from twists at origins to normal velocities of points `arm` (m, c) from them."""

@@ -39,10 +39,19 @@ class RestDetector:
         model: The compiled model.
         body: How the body moves; it has a free joint.
         sims: The simulations.
+        earliest: (n,), s, before which no body counts as lying still: it is yet to be struck.
     """
 
-    def __init__(self, model: mujoco.MjModel, body: Mobility, sims: SimulationRows) -> None:
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        body: Mobility,
+        sims: SimulationRows,
+        *,
+        earliest: np.ndarray | None = None,
+    ) -> None:
         self._sims = sims
+        self._earliest = np.zeros(len(sims.qpos)) if earliest is None else earliest
         self._linear = body.qvel[:3]
         self._angular = body.qvel[3:]
         self._radius = bounding_radius(model, body.body)
@@ -57,7 +66,8 @@ class RestDetector:
         time = self._sims.time[rows]
         since = self._still_since[rows]
         since = np.where(np.isnan(since), time, since)
-        since = np.where(speed < _STILL_SPEED, since, np.nan)
+        is_still = (speed < _STILL_SPEED) & (time >= self._earliest[rows])
+        since = np.where(is_still, since, np.nan)
         self._still_since[rows] = since
         found = time - since >= _STILL_FOR
         self.at_rest[rows] = found

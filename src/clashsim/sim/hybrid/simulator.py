@@ -220,16 +220,24 @@ class HybridSim:
         return out
 
     def settle(
-        self, start: np.ndarray, *, longest: float = 4.0, noise: np.ndarray | None = None
+        self,
+        start: np.ndarray,
+        *,
+        control: np.ndarray | None = None,
+        earliest: np.ndarray | None = None,
+        longest: float = 4.0,
+        noise: np.ndarray | None = None,
     ) -> Settled:
-        """Simulate N trajectories until the struck body lies still; controls stay zero.
+        """Simulate N trajectories until the struck body lies still.
 
         The simulations do not wait for each other, and the learned collisions of all of them are
         predicted together. So this takes a fraction of the time of `rollout`.
 
         Args:
             start: (N, s), states: qpos, qvel and act.
-            longest: s, after which a simulation ends even if the body still moves.
+            control: (N, T, nu), one row per step, T steps at most. None: controls stay zero.
+            earliest: (N,), s, before which no body counts as lying still.
+            longest: s, after which a simulation ends even if the body still moves; without control.
             noise: (N, c, k), standard normal numbers: each learned collision of a simulation gets
                 the next of its c rows, times the model's standard deviation. None: no noise.
 
@@ -238,17 +246,22 @@ class HybridSim:
         """
         if not self.scene.struck_body.free:
             raise DataError("settle() is for struck bodies with a free joint")
-        start, _ = check_rollout(self.model, start, np.zeros((len(start), 0, self.model.nu)))
+        given = np.zeros((len(start), 0, self.model.nu)) if control is None else control
+        start, given = check_rollout(self.model, start, given)
+        steps = given.shape[1]
+        if control is None:
+            steps = max(1, round(longest / self.model.opt.timestep))
         sims = self._batch(len(start), varied=False)
         sims.begin(start)
         sims.ctrl[:] = 0.0
         for pair in self.pairs:
             pair.set_owner(False, sims.margin, sims.gap)
-        at_rest = RestDetector(self.model, self.scene.struck_body, sims)
+        at_rest = RestDetector(self.model, self.scene.struck_body, sims, earliest=earliest)
         self._stepper.advance(
             sims,
             self.theta,
-            steps=max(1, round(longest / self.model.opt.timestep)),
+            steps=steps,
+            control=None if control is None else given,
             is_over=at_rest,
             noise=None if noise is None else OutcomeNoise(noise),
         )

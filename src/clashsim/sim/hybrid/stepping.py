@@ -130,6 +130,7 @@ class HybridStepper:
         self.models = models
         self.slide_model = slide_model
         self.fine_timestep = fine_timestep
+        self.first_timestep = max(config.first_timestep or fine_timestep, fine_timestep)
         self.config = config
         self.stats = CollisionStats()
         self._coordinates = Coordinates(model)
@@ -145,10 +146,11 @@ class HybridStepper:
         theta: np.ndarray | None,
         *,
         steps: int = 1,
+        control: np.ndarray | None = None,
         is_over: Callable[[np.ndarray], np.ndarray] | None = None,
         noise: OutcomeNoise | None = None,
     ) -> None:
-        """Advance all simulations by some timesteps with the present control.
+        """Advance all simulations by some timesteps.
 
         A timestep is split where pairs touch and while MuJoCo resolves a pair. A simulation whose
         pair has touched waits until others have too: one call of a model predicts the outcomes of
@@ -158,6 +160,7 @@ class HybridStepper:
             sims: The simulations, written to.
             theta: (p,) or (n, p), for the collision models; None for what they were calibrated to.
             steps: Number of timesteps.
+            control: (n, steps, nu), one row per timestep; None keeps the present control.
             is_over: Called with the indices (m,) of simulations that have ended a timestep; says
                 of each whether to leave it where it is, (m,).
             noise: Added to predicted outcomes; None adds nothing.
@@ -168,6 +171,8 @@ class HybridStepper:
         remaining = np.full(n, timestep)  # s, of the present timestep
         # Arrays with an axis a have a row for each active simulation: one that is stepped now.
         active = np.arange(n)
+        if control is not None and steps > 0:
+            sims.ctrl[:] = control[:, 0]
         waiting: list[_Collisions] = []
         num_waiting = 0
         while len(active) or num_waiting:
@@ -192,6 +197,9 @@ class HybridStepper:
             remaining[ended] = timestep
             if is_over is not None:
                 steps_left[ended[is_over(ended)]] = 0
+            if control is not None:
+                going_on = ended[steps_left[ended] > 0]
+                sims.ctrl[going_on] = control[going_on, steps - steps_left[going_on]]
             if not steps_left[ended].all():
                 active = active[steps_left[active] > 0]
 
@@ -285,7 +293,10 @@ class HybridStepper:
         else:
             since_collision = np.zeros(len(remaining))  # a slide model is exact for any step
         since_collision = np.where(by_mujoco.any(1), _STILL_COLLIDING, since_collision)
-        return step_durations(remaining, since_collision, self.fine_timestep)
+        first = np.where(by_mujoco.any(1), self.fine_timestep, self.first_timestep)
+        return step_durations(
+            remaining, since_collision, first, growth=self.config.step_growth
+        )
 
     def _correct_slides(
         self,

@@ -14,7 +14,6 @@ from clashsim.sim.hybrid.simulation_rows import SimulationRows
 _MAX_ITERATIONS = 30  # of the search for the instant of touch
 _FOUND_GAP = 0.2 * TOUCH_DISTANCE  # m: a gap this small ends the search
 _MIN_APPROACH = 1e-12  # m per step: keeps a division by it defined
-_GROWTH = 0.1  # longest step after a collision, as a share of the time since that collision
 _ROUNDING = 1e-6  # a step count this little above a whole number is that number
 
 
@@ -154,7 +153,11 @@ def touch_fractions(
 
 
 def step_durations(
-    remaining: np.ndarray, since_collision: np.ndarray, fine_timestep: float
+    remaining: np.ndarray,
+    since_collision: np.ndarray,
+    first_timestep: np.ndarray | float,
+    *,
+    growth: float,
 ) -> np.ndarray:
     """Durations (n,) of the next steps: short after a collision, growing with time.
 
@@ -164,9 +167,10 @@ def step_durations(
     Args:
         remaining: (n,), s, until the end of the simulator's timestep.
         since_collision: (n,), s, since the last collision, zero for none.
-        fine_timestep: s, the first steps after a collision are no longer than this.
+        first_timestep: (n,), s, the first steps after a collision are no longer than this.
+        growth: Longest step after a collision, as a share of the time since that collision.
     """
-    allowed = np.maximum(fine_timestep, _GROWTH * since_collision)
+    allowed = np.maximum(first_timestep, growth * since_collision)
     duration = np.where(since_collision > 0, np.minimum(remaining, allowed), remaining)
     count = np.ceil(remaining / duration - _ROUNDING)  # equal steps that fill what remains
     return remaining / count
