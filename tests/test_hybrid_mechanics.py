@@ -41,9 +41,7 @@ BALLS = """<mujoco><option gravity="0 0 0" timestep="0.002"/><worldbody>
 
 
 def touching(hybrid: HybridSim, before: np.ndarray) -> TouchingPairs:
-    return touching_pairs_one_by_one(
-        hybrid.pairs[0], hybrid.probe(len(before)), before=before
-    )
+    return touching_pairs_one_by_one(hybrid.pairs[0], hybrid.probe(len(before)), before=before)
 
 
 def check_energy_never_grows(name: str, n: int) -> None:

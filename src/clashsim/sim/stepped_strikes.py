@@ -84,6 +84,11 @@ class SteppedStrikes:
         settled = self.simulator.settle(start, control=self.control(velocity), earliest=hit_time)
         return planar_pose(self.scene, settled.states)
 
+    @property
+    def steps(self) -> int:
+        """Steps so far, of simulators that count them."""
+        return int(getattr(self.simulator, "steps", 0))
+
     def path(self, pose: np.ndarray, strike: np.ndarray) -> np.ndarray:
         """States (N, T + 1, s) from the striker's run-up on; arguments as for `starts`."""
         start, velocity = self.starts(pose, strike)

@@ -11,10 +11,11 @@ import numpy as np
 from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.errors import SceneError
 from clashsim.core.mobility import Mobility, bounding_radius
+from clashsim.sim.hybrid.compiled_steps import near_rows
 from clashsim.sim.hybrid.contact_probe import ContactProbe
 from clashsim.sim.hybrid.guards import ContactMechanics
 from clashsim.sim.hybrid.pairs import MEMORY_PER_PAIR, LearnedPair, WatchedGeoms
-from clashsim.sim.hybrid.row_math import component, cross, dot, rotate_inverse
+from clashsim.sim.hybrid.row_math import component, cross, dot
 from clashsim.sim.mujoco.impacts import joint_damping
 
 # m: surfaces at this distance are taken to touch; at zero their nearest points give no normal.
@@ -233,20 +234,29 @@ class CompiledPair:
         angular = np.sqrt(dot(velocity[:, 3:], velocity[:, 3:]))
         return np.asarray(linear + self._radius * angular < speed)
 
-    def may_touch(self, qpos: np.ndarray) -> np.ndarray:
-        """Whether pairs (m,) are not surely apart at positions (m, nq).
+    def may_touch(self, qpos: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Whether pairs (m,) are not surely apart in simulations `rows` of positions (n, nq).
 
-        They surely are if a sphere about the striker does not reach a box, or where the struck body
-        is on a hinge a sphere, about the struck body.
+        They surely are if a sphere about the striker does not reach a box about the struck body.
         """
         if self._bounds is None:
-            return np.ones(len(qpos), bool)
-        between = _origin(self._striker_mobility, qpos) - _origin(self.struck, qpos)
-        if self.struck.free:
-            between = rotate_inverse(qpos[:, self.struck.qpos[3:]], between)
-        outside = np.abs(between - self._bounds.centre) - self._bounds.half_size
-        outside = np.maximum(outside, 0.0)
-        return np.asarray(dot(outside, outside) < self._bounds.striker_radius**2)
+            return np.ones(len(rows), bool)
+        struck, striker = self.struck, self._striker_mobility
+        return near_rows(
+            qpos,
+            rows,
+            struck.qpos,
+            struck.free,
+            struck.position,
+            struck.slides,
+            striker.qpos,
+            striker.free,
+            striker.position,
+            striker.slides,
+            self._bounds.centre,
+            self._bounds.half_size,
+            self._bounds.striker_radius,
+        )
 
     def nearest_points(
         self, probe: ContactProbe, rows: np.ndarray
@@ -449,17 +459,6 @@ class CompiledPair:
         heading = _in_axes(zero_yaw_rotation.T @ axis_x, rotation)
         yaw = np.arctan2(component(heading, axis_y), component(heading, axis_x))
         return np.stack([component(position, axis_x), component(position, axis_y), yaw], axis=1)
-
-
-def _origin(body: Mobility, qpos: np.ndarray) -> np.ndarray:
-    """Positions (m, 3) of the origin of a body on no mechanism, at positions (m, nq)."""
-    own = qpos[:, body.qpos]
-    if body.free:
-        return own[:, :3]
-    origin = np.tile(body.position, (len(own), 1))
-    for i, axis in enumerate(body.slides):
-        origin += own[:, i, None] * axis
-    return origin
 
 
 def _in_axes(axes: np.ndarray, vectors: np.ndarray) -> np.ndarray:

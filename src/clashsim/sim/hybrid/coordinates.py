@@ -5,6 +5,7 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
+from clashsim.sim.hybrid.compiled_steps import move_in_body_axes
 from clashsim.sim.hybrid.row_math import cross, dot
 
 _QUATERNION_JOINTS = {
@@ -58,11 +59,7 @@ class Coordinates:
         out = qpos.copy()
         out[:, self._plain_qpos] += change[:, self._plain_qvel]
         for quaternion, rotation in self._quaternions:
-            half = 0.5 * np.sqrt(dot(change[:, rotation], change[:, rotation]))[:, None]
-            vector = 0.5 * np.sinc(half / np.pi) * change[:, rotation]
-            turned_by = np.concatenate([np.cos(half), vector], axis=1)
-            product = _product(qpos[:, quaternion], turned_by)
-            out[:, quaternion] = product / np.linalg.norm(product, axis=1)[:, None]
+            move_in_body_axes(out, change, quaternion.start, rotation.start)
         return out
 
 

@@ -76,7 +76,9 @@ def touching_pairs(
     normal = contact.normal
     moment = arm[:, 0] * normal[:, 1] - arm[:, 1] * normal[:, 0]
     mechanics = ContactMechanics(
-        struck_inverse_inertia=_rotated(first.struck_inverse_inertia[0], struck_yaw - struck_yaw[0]),
+        struck_inverse_inertia=_rotated(
+            first.struck_inverse_inertia[0], struck_yaw - struck_yaw[0]
+        ),
         striker_inverse_inertia=striker_inverse_inertia,
         normal_jacobian=np.column_stack([normal, moment]),
     )

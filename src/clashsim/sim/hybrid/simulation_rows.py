@@ -57,9 +57,7 @@ class SimulationRows(Protocol):
 class SingleSim:
     """A user's model and data as one row."""
 
-    def __init__(
-        self, model: mujoco.MjModel, data: mujoco.MjData, probe: ContactProbe
-    ) -> None:
+    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, probe: ContactProbe) -> None:
         self.probe = probe
         self._model = model
         self._data = data

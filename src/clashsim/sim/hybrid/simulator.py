@@ -172,6 +172,11 @@ class HybridSim:
         """What happened to all collisions since the simulator was made."""
         return self._stepper.stats
 
+    @property
+    def steps(self) -> int:
+        """Steps of MuJoCo since the simulator was made, summed over simulations."""
+        return self._stepper.steps
+
     def step(self, data: mujoco.MjData) -> None:
         """Advance `data`, made from `self.model`, by one timestep; replaces `mj_step`."""
         check_data(self.model, data)

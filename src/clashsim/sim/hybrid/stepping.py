@@ -20,6 +20,7 @@ from clashsim.core.impacts import MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.sim.hybrid.collision_stats import CollisionStats
 from clashsim.sim.hybrid.compiled_pair import CompiledPair, ContactStates
+from clashsim.sim.hybrid.compiled_steps import step_durations
 from clashsim.sim.hybrid.config import HybridConfig
 from clashsim.sim.hybrid.coordinates import Coordinates
 from clashsim.sim.hybrid.guards import enforce_mechanics
@@ -27,7 +28,7 @@ from clashsim.sim.hybrid.model_trust import TRUST, CollisionModel, Trust
 from clashsim.sim.hybrid.settling import OutcomeNoise
 from clashsim.sim.hybrid.simulation_rows import SimulationRows
 from clashsim.sim.hybrid.slide_step import correct_sliding, slide_by_model
-from clashsim.sim.hybrid.timing import StepPaths, StepStart, step_durations, touch_fractions
+from clashsim.sim.hybrid.timing import StepPaths, StepStart, touch_fractions
 from clashsim.slides.law import SlideModel
 
 TOO_SLOW = "too slow to be an impact"
@@ -40,14 +41,13 @@ _NO_COLLISION = -2
 MUJOCO_RESOLVES = 1.0
 LEARNED_OR_NONE = 0.0
 MUJOCO_RESOLVED = -1.0
-# Share of the simulations that go on which wait for a model before it is called.
-_SHARE_WAITING = 0.5
+# Steps of the others that a simulation whose pair has touched waits at most. Bodies that are struck
+# at about the same time then go on together.
+_LONGEST_WAIT = 3
 _NO_RESPONSE = 1e-8  # of a striker to a force, relative to its largest one
 _DONE = 1e-9  # s: less time than this is not worth a step
 # s: the time since a collision that has just ended; not zero, which stands for no collision.
 _JUST_ENDED = 1e-9
-# s: stands for the time since the collision while MuJoCo resolves one, so that steps are short.
-_STILL_COLLIDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +69,56 @@ class _Collisions:
 
     @staticmethod
     def joined(parts: Sequence[_Collisions]) -> _Collisions:
-        """Those of several steps, one after the other."""
+        """Those of several pairs, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
         return _Collisions(
             np.concatenate([part.row for part in parts]),
             np.concatenate([part.pair for part in parts]),
             ContactStates.joined([part.contact for part in parts]),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _TakenStep:
+    """A step that m simulations took whole, before it is known what happened in it.
+
+    Attributes:
+        row: (m,), indices of the simulations.
+        start: Their states at its beginning.
+        phase: (m, pairs), of the pairs at its beginning.
+        since: (m, pairs), s, since the last collisions at its beginning, 0 for none.
+        touched: (m, pairs), which pairs touch at its end.
+    """
+
+    row: np.ndarray
+    start: StepStart
+    phase: np.ndarray
+    since: np.ndarray
+    touched: np.ndarray
+
+    def __getitem__(self, which: np.ndarray | slice) -> _TakenStep:
+        return _TakenStep(
+            self.row[which],
+            self.start[which],
+            self.phase[which],
+            self.since[which],
+            self.touched[which],
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[_TakenStep]) -> _TakenStep:
+        """Those of several steps, in the order of the simulations."""
+        if len(parts) == 1:
+            return parts[0]
+        together = _TakenStep(
+            np.concatenate([part.row for part in parts]),
+            StepStart.joined([part.start for part in parts]),
+            np.concatenate([part.phase for part in parts]),
+            np.concatenate([part.since for part in parts]),
+            np.concatenate([part.touched for part in parts]),
+        )
+        return together[np.argsort(together.row)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +144,7 @@ class HybridStepper:
 
     Attributes:
         stats: What happened to all collisions so far.
+        steps: Steps of simulations so far.
     """
 
     def __init__(
@@ -133,6 +178,7 @@ class HybridStepper:
         self.first_timestep = max(config.first_timestep or fine_timestep, fine_timestep)
         self.config = config
         self.stats = CollisionStats()
+        self.steps = 0
         self._coordinates = Coordinates(model)
         # Of every pair: indices in userdata.
         self._phase = np.array([pair.phase for pair in self.pairs])
@@ -173,24 +219,24 @@ class HybridStepper:
         active = np.arange(n)
         if control is not None and steps > 0:
             sims.ctrl[:] = control[:, 0]
-        waiting: list[_Collisions] = []
-        num_waiting = 0
-        while len(active) or num_waiting:
-            if num_waiting > _SHARE_WAITING * (num_waiting + len(active)):
-                collisions = _Collisions.joined(waiting)
-                self._resolve(sims, collisions, theta, noise)
+        waiting: list[_TakenStep] = []
+        waited = 0  # steps
+        while len(active) or waiting:
+            if len(active) == 0 or waited >= _LONGEST_WAIT:
+                taken = _TakenStep.joined(waiting)
+                remaining[taken.row] -= self._collide(sims, taken, theta, noise)
                 waiting = []
-                num_waiting = 0
-                active = np.sort(np.concatenate([active, collisions.row]))
-                ended = collisions.row[remaining[collisions.row] <= _DONE]
+                waited = 0
+                active = np.sort(np.concatenate([active, taken.row]))
+                stepped = taken.row
             else:
-                new, elapsed = self._step(sims, active, remaining[active])
-                remaining[active] -= elapsed
-                waiting += new
-                for collisions in new:
-                    num_waiting += len(collisions.row)
-                    active = np.setdiff1d(active, collisions.row, assume_unique=True)
-                ended = active[remaining[active] <= _DONE]
+                touched = self._step(sims, active, remaining)
+                if len(touched.row):
+                    waiting.append(touched)
+                    active = np.setdiff1d(active, touched.row, assume_unique=True)
+                waited += len(waiting) > 0
+                stepped = active
+            ended = stepped[remaining[stepped] <= _DONE]
             if not len(ended):
                 continue
             steps_left[ended] -= 1
@@ -203,65 +249,108 @@ class HybridStepper:
             if not steps_left[ended].all():
                 active = active[steps_left[active] > 0]
 
-    def _step(
-        self, sims: SimulationRows, active: np.ndarray, remaining: np.ndarray
-    ) -> tuple[list[_Collisions], np.ndarray]:
-        """Step active simulations (a,) until their timestep ends, or until a pair touches.
+    def _step(self, sims: SimulationRows, active: np.ndarray, remaining: np.ndarray) -> _TakenStep:
+        """Step active simulations once, and complete the steps in which no pair touched.
 
         Args:
             sims: The simulations, written to.
             active: (a,), their indices.
-            remaining: (a,), s, of their timesteps.
+            remaining: (n,), s, of the timesteps of all simulations, written to.
 
         Returns:
-            The collisions for the models, and the time (a,), s, that each simulation advanced.
+            The steps in which a pair touched.
         """
-        phase = sims.userdata[active][:, self._phase]
-        since = sims.userdata[active][:, self._since]
-        by_mujoco = phase > 0
-        duration = self._durations(remaining, by_mujoco, since)
+        memory = sims.userdata[active]
+        duration = step_durations(
+            sims.userdata,
+            active,
+            remaining[active],
+            self._phase,
+            self._since,
+            self.fine_timestep,
+            self.first_timestep,
+            self.config.step_growth,
+            self.slide_model is not None,
+        )
         sims.timestep[active] = duration
+        # Indexing by an array of rows makes copies.
         start = StepStart(
-            qpos=sims.qpos[active].copy(),
-            qvel=sims.qvel[active].copy(),
-            act=sims.act[active].copy(),
-            time=sims.time[active].copy(),
+            qpos=sims.qpos[active],
+            qvel=sims.qvel[active],
+            act=sims.act[active],
+            time=sims.time[active],
             duration=duration,
         )
         sims.advance(active)
+        self.steps += len(active)
         touching = self._touching(sims, active)
-        self._release(sims, active, by_mujoco & ~touching)
-        fraction = np.ones(len(active))
-        for_models: list[_Collisions] = []
-        touched = touching & ~by_mujoco
-        which = np.flatnonzero(touched.any(1))
-        if len(which):
-            touches = self._first_touches(sims, active[which], start[which], touched[which])
-            fraction[which] = touches.fraction
-            for_models = touches.for_models
-        whole = (fraction == 1) & ~by_mujoco.any(1)
+        phase = memory[:, self._phase]
+        by_mujoco = phase > 0
+        if by_mujoco.any():
+            self._release(sims, active, by_mujoco & ~touching)
+            touching &= ~by_mujoco
+        taken = _TakenStep(active, start, phase, memory[:, self._since], touching)
+        touched = touching.any(1)
+        if not touched.any():
+            self._complete(sims, taken, np.ones(len(active)))
+            remaining[active] -= duration
+            return taken[:0]
+        untouched = taken[~touched]
+        self._complete(sims, untouched, np.ones(len(untouched.row)))
+        remaining[untouched.row] -= untouched.start.duration
+        return taken[touched]
+
+    def _complete(self, sims: SimulationRows, taken: _TakenStep, fraction: np.ndarray) -> None:
+        """Correct slides and count time after steps, of which fractions (m,) were taken."""
+        whole = (fraction == 1) & ~(taken.phase > 0).any(1)
+        since = taken.since
         # The delay of a slide model belongs to learned collisions: those that MuJoCo resolved
         # end when the bodies have parted.
-        since_strike = np.where((phase < 0) & (since > 0), np.inf, since)
-        self._correct_slides(sims, active, start, whole=whole, since_strike=since_strike)
-        elapsed = fraction * duration
-        sims.userdata[np.ix_(active, self._since)] += np.where(since > 0, elapsed[:, None], 0.0)
-        if len(which):
-            for pair_index, reason in itertools.product(range(len(self.pairs)), REASONS):
-                left = (touches.pair == pair_index) & (touches.reason == REASONS.index(reason))
-                if left.any():
-                    self._leave_to_mujoco(sims, active[which[left]], pair_index, reason)
-        return for_models, elapsed
+        since_strike = np.where((taken.phase < 0) & (since > 0), np.inf, since)
+        self._correct_slides(sims, taken.row, taken.start, whole=whole, since_strike=since_strike)
+        elapsed = fraction * taken.start.duration
+        for i, entry in enumerate(self._since):
+            # `_release` writes this entry too, so what it is now counts.
+            sims.userdata[taken.row, entry] += np.where(since[:, i] > 0, elapsed, 0.0)
+
+    def _collide(
+        self,
+        sims: SimulationRows,
+        taken: _TakenStep,
+        theta: np.ndarray | None,
+        noise: OutcomeNoise | None,
+    ) -> np.ndarray:
+        """Take steps back to where pairs touched and resolve the collisions.
+
+        Returns:
+            Time (m,), s, that each simulation advanced.
+        """
+        touches = self._first_touches(sims, taken.row, taken.start, taken.touched)
+        self._complete(sims, taken, touches.fraction)
+        for pair_index, reason in itertools.product(range(len(self.pairs)), REASONS):
+            left = (touches.pair == pair_index) & (touches.reason == REASONS.index(reason))
+            if left.any():
+                self._leave_to_mujoco(sims, taken.row[left], pair_index, reason)
+        if touches.for_models:
+            self._resolve(sims, _Collisions.joined(touches.for_models), theta, noise)
+        return touches.fraction * taken.start.duration
 
     def _touching(self, sims: SimulationRows, active: np.ndarray) -> np.ndarray:
         """Whether each pair touches in the active simulations, (a, pairs), after a step."""
-        near = np.stack([pair.may_touch(sims.qpos[active]) for pair in self.pairs], axis=1)
-        # A slide model has to know what else a body touches.
-        looked_at = near.any(1) | (self.slide_model is not None)
-        sims.update_sensors(active[looked_at])
-        sensors = sims.sensors[active]
-        touching = np.stack([pair.touches(sensors) for pair in self.pairs], axis=1)
-        return np.asarray(touching & near)
+        touching = np.zeros((len(active), len(self.pairs)), bool)
+        for i, pair in enumerate(self.pairs):
+            touching[:, i] = pair.may_touch(sims.qpos, active)
+        near = touching.any(1)
+        if self.slide_model is not None:  # it has to know what else a body touches
+            sims.update_sensors(active)
+        elif near.any():
+            sims.update_sensors(active[near])
+        which = np.flatnonzero(near)
+        if len(which):
+            sensors = sims.sensors[active[which]]
+            for i, pair in enumerate(self.pairs):
+                touching[which, i] &= pair.touches(sensors)
+        return touching
 
     def theta_for(
         self, pair: CompiledPair, theta: np.ndarray | None, rows: np.ndarray
@@ -276,27 +365,6 @@ class HybridStepper:
         if chosen.ndim == 2:
             return chosen[rows]
         return np.broadcast_to(chosen, (len(rows), len(chosen)))
-
-    def _durations(
-        self, remaining: np.ndarray, by_mujoco: np.ndarray, since: np.ndarray
-    ) -> np.ndarray:
-        """Durations (a,), s, of the next steps: short while MuJoCo resolves a pair and after.
-
-        Args:
-            remaining: (a,), s, until the end of the timestep.
-            by_mujoco: (a, pairs), whether MuJoCo resolves the pair.
-            since: (a, pairs), s, since the pair's last collision ended, 0 for none.
-        """
-        if self.slide_model is None:
-            latest = np.where(since > 0, since, np.inf).min(1)
-            since_collision = np.where(np.isfinite(latest), latest, 0.0)
-        else:
-            since_collision = np.zeros(len(remaining))  # a slide model is exact for any step
-        since_collision = np.where(by_mujoco.any(1), _STILL_COLLIDING, since_collision)
-        first = np.where(by_mujoco.any(1), self.fine_timestep, self.first_timestep)
-        return step_durations(
-            remaining, since_collision, first, growth=self.config.step_growth
-        )
 
     def _correct_slides(
         self,
@@ -372,9 +440,7 @@ class HybridStepper:
         for i, pair in enumerate(self.pairs):
             which = np.flatnonzero(touched[:, i])
             if len(which):
-                fractions[which, i] = touch_fractions(
-                    paths[which], sims.probe, rows[which], pair
-                )
+                fractions[which, i] = touch_fractions(paths[which], sims.probe, rows[which], pair)
         found = _Touches(
             fraction=np.ones(len(rows)),
             pair=np.full(len(rows), -1),

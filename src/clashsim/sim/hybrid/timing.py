@@ -1,7 +1,8 @@
-"""When inside a step two bodies touch, and how long the steps after a collision are."""
+"""When inside a step two bodies touch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,6 @@ from clashsim.sim.hybrid.simulation_rows import SimulationRows
 _MAX_ITERATIONS = 30  # of the search for the instant of touch
 _FOUND_GAP = 0.2 * TOUCH_DISTANCE  # m: a gap this small ends the search
 _MIN_APPROACH = 1e-12  # m per step: keeps a division by it defined
-_ROUNDING = 1e-6  # a step count this little above a whole number is that number
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +35,23 @@ class StepStart:
     time: np.ndarray
     duration: np.ndarray
 
-    def __getitem__(self, which: np.ndarray) -> StepStart:
+    def __getitem__(self, which: np.ndarray | slice) -> StepStart:
         return StepStart(
             self.qpos[which],
             self.qvel[which],
             self.act[which],
             self.time[which],
             self.duration[which],
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[StepStart]) -> StepStart:
+        """Those of several steps, one after the other."""
+        return StepStart(
+            *(
+                np.concatenate([getattr(part, name) for part in parts])
+                for name in ("qpos", "qvel", "act", "time", "duration")
+            )
         )
 
 
@@ -150,27 +160,3 @@ def touch_fractions(
         gap_before[behind] /= 2
         left = left[np.abs(gap_now) >= _FOUND_GAP]
     return result
-
-
-def step_durations(
-    remaining: np.ndarray,
-    since_collision: np.ndarray,
-    first_timestep: np.ndarray | float,
-    *,
-    growth: float,
-) -> np.ndarray:
-    """Durations (n,) of the next steps: short after a collision, growing with time.
-
-    A sudden change of twist shakes soft ground for a few milliseconds. Steps that begin short and
-    grow follow that and cost little.
-
-    Args:
-        remaining: (n,), s, until the end of the simulator's timestep.
-        since_collision: (n,), s, since the last collision, zero for none.
-        first_timestep: (n,), s, the first steps after a collision are no longer than this.
-        growth: Longest step after a collision, as a share of the time since that collision.
-    """
-    allowed = np.maximum(first_timestep, growth * since_collision)
-    duration = np.where(since_collision > 0, np.minimum(remaining, allowed), remaining)
-    count = np.ceil(remaining / duration - _ROUNDING)  # equal steps that fill what remains
-    return remaining / count

@@ -1,16 +1,17 @@
-"""The strongest rival: MuJoCo with short steps around the hit and long ones in the slide.
+"""How long the steps of a strike may be: of MuJoCo, the strongest rival, and of the hybrid simulator.
 
 A user who knows MuJoCo does not step a whole slide as finely as its collision needs. The lengths of
 the steps are not chosen by hand: of many schedules the one with the fewest steps is taken whose
 poses at rest are, at the median, within a tolerance of those of the scene's own steps throughout.
+The hybrid simulator's steps are chosen by the same rule.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import mujoco
 import numpy as np
@@ -26,12 +27,19 @@ _STEPS_BEFORE_HIT = 3  # short ones
 _STILL_SPEED = 0.01  # m/s: friction stops a body that slides slower within some micrometres
 _CHECK_PERIOD = 0.02  # s: bodies that lie still are no longer stepped from the next check on
 _ROUNDING = 1e-9
-_TRIED_STRIKES = 64
+_TRIED_STRIKES = 128
+_CHOICE_SEED = 11
 # What schedules are made of: factors of the scene's step, and seconds.
 _FINE_FACTORS = (1.0, 2.0)
 _FINE_SECONDS = (0.004, 0.008, 0.015, 0.03)
 _GROWTHS = (2.0, 4.0, np.inf)
 _LONGEST = (0.001, 0.002, 0.003, 0.004, 0.005, 0.01)
+# The same for the hybrid simulator, s, s, and shares of the time since the collision.
+_TIMESTEPS = (0.005, 0.01, 0.02)
+_FIRST_STEPS = (0.0002, 0.001, 0.002)
+_HYBRID_GROWTHS = (0.1, 0.2, 0.3, 0.5)
+
+Steps = TypeVar("Steps")
 
 
 @dataclass(frozen=True)
@@ -192,64 +200,98 @@ class ScheduledMujoco:
         return self._batch
 
 
-class ChosenSchedule(NamedTuple):
-    """A schedule and what choosing it showed.
+@dataclass(frozen=True)
+class HybridSteps:
+    """Lengths of the steps of a hybrid simulator whose slides are MuJoCo's.
 
     Attributes:
-        strikes: The rival.
-        off: m, distance of its poses at rest from those of short steps, at the median.
-        off_p90: m, the same at the 90th percentile.
-        steps: Of a simulation, per strike.
+        timestep: s, in the slide.
+        first: s, of the first step after a collision.
+        growth: Longest step after a collision, as a share of the time since.
     """
 
-    strikes: ScheduledMujoco
+    timestep: float
+    first: float
+    growth: float
+
+    def __str__(self) -> str:
+        return (
+            f"{1e3 * self.first:g} ms after the hit, growing by {self.growth:g} of the time since "
+            f"to {1e3 * self.timestep:g} ms"
+        )
+
+
+class CountedStrikes(Protocol):
+    """Strikes that count the steps of their simulations."""
+
+    steps: int
+
+    def rest(self, pose: np.ndarray, strike: np.ndarray) -> np.ndarray:
+        """Poses at rest (N, 3); see `StrikeModel.rest`."""
+
+
+class Chosen(NamedTuple, Generic[Steps]):
+    """Steps that were chosen, and what choosing them showed.
+
+    Attributes:
+        steps: The choice.
+        off: m, distance of poses at rest from those of short steps, at the median.
+        off_p90: m, the same at the 90th percentile.
+        per_strike: Steps of a simulation per strike.
+    """
+
+    steps: Steps
     off: float
     off_p90: float
-    steps: float
+    per_strike: float
 
 
-def strongest_mujoco(
-    fine: SteppedStrikes, *, seed: int = 11, tolerance: float = TOLERANCE
-) -> ChosenSchedule:
-    """Find the fastest schedule whose poses at rest agree with those of short steps.
+def fastest_within(
+    candidates: Iterable[Steps],
+    strikes_with: Callable[[Steps], CountedStrikes],
+    fine: SteppedStrikes,
+    *,
+    tolerance: float = TOLERANCE,
+    seed: int = _CHOICE_SEED,
+) -> Chosen[Steps]:
+    """Find the steps that are fewest, of those whose poses at rest agree with those of short steps.
+
+    Steps are counted and not timed, so that the choice is the same on every machine.
 
     Args:
-        fine: MuJoCo with the scene's own steps.
-        seed: Of the strikes that are tried; take others to measure with.
+        candidates: To choose from; the first one is taken where none agrees.
+        strikes_with: Makes a model of the strikes with such steps.
+        fine: The same strikes with short steps throughout.
         tolerance: m, largest distance at the median.
+        seed: Of the strikes that are tried; take others to measure with.
     """
     rng = np.random.default_rng(seed)
-    strikes = rng.uniform(fine.low, fine.high, (_TRIED_STRIKES, len(fine.names)))
+    tried = rng.uniform(fine.low, fine.high, (_TRIED_STRIKES, len(fine.names)))
     pose = np.zeros((_TRIED_STRIKES, 3))
-    reference = fine.rest(pose, strikes)
-    found: list[ChosenSchedule] = []
-    for schedule in _schedules(fine.dt):
-        rival = ScheduledMujoco(fine, schedule)
-        if found and _fewest_steps(rival, found) >= found[-1].steps:
-            continue
-        distance = np.linalg.norm((rival.rest(pose, strikes) - reference)[:, :2], axis=1)
-        steps = rival.steps / _TRIED_STRIKES
+    reference = fine.rest(pose, tried)
+    best: Chosen[Steps] | None = None
+    for candidate in candidates:
+        model = strikes_with(candidate)
+        distance = np.linalg.norm((model.rest(pose, tried) - reference)[:, :2], axis=1)
+        per_strike = model.steps / _TRIED_STRIKES
         off = float(np.median(distance))
-        if off <= tolerance and (not found or steps < found[-1].steps):
-            found.append(ChosenSchedule(rival, off, float(np.percentile(distance, 90)), steps))
-    return found[-1]
+        if best is None or (off <= tolerance and per_strike < best.per_strike):
+            best = Chosen(candidate, off, float(np.percentile(distance, 90)), per_strike)
+    assert best is not None
+    return best
 
 
-def _fewest_steps(rival: ScheduledMujoco, found: Sequence[ChosenSchedule]) -> float:
-    """Steps that a schedule takes at least: those of its stages."""
-    now = 0.0
-    steps = 0.0
-    for end, step in rival.schedule.stages():
-        steps += (end - now) / step
-        now = end
-    return steps
-
-
-def _schedules(scene_step: float) -> Iterator[StepSchedule]:
-    """All schedules to try; the first one is the scene's own steps throughout."""
+def mujoco_schedules(scene_step: float) -> Iterator[StepSchedule]:
+    """Schedules to choose from; the first one is the scene's own steps throughout."""
     yield StepSchedule(scene_step, _FINE_SECONDS[-1], np.inf, scene_step)
     for factor, seconds, growth, longest in itertools.product(
         _FINE_FACTORS, _FINE_SECONDS, _GROWTHS, _LONGEST
     ):
         if longest > factor * scene_step:
             yield StepSchedule(factor * scene_step, seconds, growth, longest)
+
+
+def hybrid_steps(scene_step: float) -> Iterator[HybridSteps]:
+    """Steps of a hybrid simulator to choose from."""
+    for timestep, first, growth in itertools.product(_TIMESTEPS, _FIRST_STEPS, _HYBRID_GROWTHS):
+        yield HybridSteps(timestep, max(first, scene_step), growth)
