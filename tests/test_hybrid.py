@@ -328,12 +328,14 @@ def test_the_delay_of_a_slide_model_applies_to_learned_collisions_only():
 @pytest.mark.slow
 def test_throughput_bench_has_its_rows():
     rows = throughput.run(n=64)
-    assert [r["method"] for r in rows][:5] == [
+    assert [r["method"] for r in rows][:6] == [
         "network alone",
+        throughput.RIVAL,
         "MuJoCo",
         "hybrid, MuJoCo's slide",
         "hybrid, slide model",
         "strike table, slide model",
     ]
-    assert all(r["per_second"] > 0 for r in rows) and all(r["ratio"] > 0 for r in rows[1:5])
-    assert all(r["same"] > 0.6 for r in rows[1:5])
+    assert all(r["per_second"] > 0 for r in rows) and all(r["ratio"] > 0 for r in rows[1:6])
+    assert all(r["same"] > 0.6 for r in rows[1:6])
+    assert rows[1]["step_mm"] <= 1 and rows[3]["step_mm"] <= 1
