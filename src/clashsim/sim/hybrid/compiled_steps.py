@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clashsim.sim.contact.compiled import compiled, forget_stale
+from clashsim.core.compiled import compiled, forget_stale
 
 forget_stale(Path(__file__).parent)
 
