@@ -127,8 +127,8 @@ class ScheduledMujoco:
         control = sims.bind("ctrl")
         control[:] = velocity
         hit, retreat = self._fine.hit_and_retreat(velocity)
-        # When inside of a step the bodies meet moves poses at rest by millimetres, so that fine steps
-        # begin at a multiple of their length, as if all steps were fine.
+        # At what time in a step the bodies meet moves poses at rest by millimetres, so that fine
+        # steps begin at a multiple of their length, as if all steps were fine.
         fine = self.schedule.fine
         hit_step = np.floor(hit / fine + _ROUNDING)
         hit = fine * hit_step

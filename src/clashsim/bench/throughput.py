@@ -21,12 +21,13 @@ from clashsim.bench.rows import Row, optional
 from clashsim.bench.step_choice import Chosen, ScheduledMujoco
 from clashsim.bench.strike_models import StrikeModels, states_before
 from clashsim.core.angles import wrap_angle
-from clashsim.core.contact_frame import contact_frame
+from clashsim.core.contact_frame import ContactFrame, contact_frame
 from clashsim.core.errors import ParamError
 from clashsim.core.impacts import Impacts
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.evaluate.device import device_available
+from clashsim.fit.compress import CompressionConfig, compress, compression_error
 from clashsim.nets.impact import ImpactNet
 from clashsim.nets.strike_table import StrikeTable
 from clashsim.sim.hybrid.strike_table import strike_table
@@ -42,7 +43,7 @@ _SLOW_SHARE = 16  # MuJoCo is slow, so that it simulates only one of 16 strikes
 _ROUNDS = 5  # in which methods are timed in turn, so that whatever else runs slows all of them
 RIVAL = "MuJoCo, steps chosen"
 _MJX_SCENE = "square"  # MJX refuses the semi-cylinder, whose face has too many corners
-_CPU_ROWS = 7  # calls of `add` in `run` without a device
+_CPU_ROWS = 8  # calls of `add` in `run` without a device
 _DEVICE_STRIKES = 1 << 22  # in one call; on the CPU, `n` of `run`
 _CPU_TARGETS = 32  # planned in one call
 _DEVICE_TARGETS = 1000
@@ -54,6 +55,7 @@ def run(
     options: BenchOptions = BenchOptions(),
     *,
     n: int = 2048,
+    compression: CompressionConfig = CompressionConfig(),
     scene: str = "semi_cylinder",
     seed: int = 0,
 ) -> list[Row]:
@@ -62,11 +64,14 @@ def run(
     Args:
         options: Networks and tables are measured once more on its device, if there is one.
         n: Number of strikes in a call.
+        compression: Of the network that stands for all members.
         scene: Name of a shipped scene.
         seed: Seed of the strikes.
 
     Returns:
-        Rows of what, method, per_second and ratio (to MuJoCo with chosen steps). Strikes to rest
+        Rows of what, method, per_second and ratio (to MuJoCo with chosen steps). The compressed
+        network has off_median and off_p99, its relative distance from the network, and off_float32,
+        that of single from double precision. Strikes to rest
         also have ratio_own_steps (to MuJoCo with the scene's own steps), cpu_ratio (of the time of
         all cores, which other programs hardly change), steps (of MuJoCo per strike), step_mm and
         step_mm_p90 (median and 90th percentile of how far long steps move poses at rest), and
@@ -104,6 +109,7 @@ def run(
 
         rate = _repeated_rate(lambda: models.base.members(frame, models.theta), n)
         add({"what": "impacts", "method": "network alone", "per_second": rate, "ratio": None})
+        add(_compressed_row(models, frame, compression))
         own_steps, reference = _timed(lambda: mujoco.rest(poses[:slow], strikes[:slow]), slow)
         for model in (rival, hybrid):
             model.rest(poses, strikes)  # makes MuJoCo's batches
@@ -244,6 +250,22 @@ def _environment_rate(scene: Scene, model: StrikeModel, *, num_envs: int, steps:
         env.step_async(action)
         env.step_wait()
     return num_envs * steps / (time.perf_counter() - begin)
+
+
+def _compressed_row(models: StrikeModels, frame: ContactFrame, config: CompressionConfig) -> Row:
+    """Impacts per second of one small network for all members, and how far it is from them."""
+    small = compress(models.base, config=config)
+    error = compression_error(small, models.base)
+    count = len(frame.features)
+    return {
+        "what": "impacts",
+        "method": "compressed network",
+        "per_second": _repeated_rate(lambda: small.members(frame, models.theta), count),
+        "ratio": None,
+        "off_median": error.median,
+        "off_p99": error.p99,
+        "off_float32": error.float32,
+    }
 
 
 class _Rate(NamedTuple):

@@ -1,4 +1,4 @@
-"""Reading of spline tables on a CPU, compiled: torch takes longer to start its work than to do it."""
+"""Reading of spline tables on a CPU, compiled: torch takes longer to begin than to read."""
 
 from __future__ import annotations
 
@@ -10,34 +10,25 @@ from clashsim.core.compiled import compiled, forget_stale
 
 forget_stale(Path(__file__).parent)
 
+Arrays = tuple[np.ndarray, ...]
 _WINDOW = 4  # cubic B-splines that are not zero in a cell, along one axis
 
 
 @compiled
 def read_rows(
-    rows: np.ndarray,
-    low: np.ndarray,
-    step: np.ndarray,
-    last: np.ndarray,
-    stride: np.ndarray,
-    offsets: np.ndarray,
-    x: np.ndarray,
-    first_column: int,
-    columns: int,
+    rows: np.ndarray, grid: Arrays, x: np.ndarray, first_column: int, columns: int
 ) -> np.ndarray:
     """Values (N, columns) of a `SplineTable` at x (N, d).
 
     Args:
-        rows: (r, c), as in `SplineTable`, and so are the next four.
-        low: (d,).
-        step: (d,).
-        last: (d,).
-        stride: (d,).
-        offsets: (4^d,), of the rows that matter in a cell, from the first one.
+        rows: (r, c), as in `SplineTable`.
+        grid: `low`, `step`, `last` and `stride` (d,) of it, and the offsets (4^d,) of the rows that
+            matter in a cell, from the first one.
         x: (N, d).
         first_column: Of those that are read.
         columns: Number of columns that are read.
     """
+    low, step, last, stride, offsets = grid
     axes = len(low)
     out = np.zeros((len(x), columns))
     weights = np.empty(len(offsets))

@@ -323,6 +323,7 @@ def fits(net: ImpactNet) -> bool:
     shape = net.shape
     return (
         shape["activation"] == "silu"
+        and net.heads == 1
         and shape["inputs"] <= _INPUTS
         and shape["outputs"] <= _OUTPUTS
         and shape["width"] <= WIDTH

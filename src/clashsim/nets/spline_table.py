@@ -105,13 +105,10 @@ class SplineTable(nn.Module):
         """
         columns = columns or slice(0, self.rows.shape[1])
         if self.rows.device.type == "cpu" and self.rows.dtype == torch.float64:
+            grid = (self.low, self.step, self.last, self.stride, self.window)
             return read_rows(
                 self.rows.numpy(),
-                self.low.numpy(),
-                self.step.numpy(),
-                self.last.numpy(),
-                self.stride.numpy(),
-                self.window.numpy(),
+                tuple(tensor.numpy() for tensor in grid),
                 np.ascontiguousarray(x, float),
                 columns.start,
                 columns.stop - columns.start,

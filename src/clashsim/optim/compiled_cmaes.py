@@ -15,6 +15,7 @@ from clashsim.core.compiled import compiled, forget_stale
 
 forget_stale(Path(__file__).parent)
 
+Arrays = tuple[np.ndarray, ...]
 REDRAWS = 4  # times that a point outside of the unit box is drawn again, before it is clipped
 _LEAST_EIGENVALUE = 1e-20
 _LEAST_SIGMA = 1e-12
@@ -57,35 +58,26 @@ def propose(
 
 @compiled
 def learn(
-    mean: np.ndarray,
-    sigma: np.ndarray,
-    covariance: np.ndarray,
-    axes: np.ndarray,
-    roots: np.ndarray,
-    path: np.ndarray,
-    sigma_path: np.ndarray,
+    state: Arrays,
     points: np.ndarray,
     costs: np.ndarray,
     weights: np.ndarray,
     constants: np.ndarray,
     generation: int,
 ) -> None:
-    """Learn from the costs of populations; all but the last five arguments are written to.
+    """Learn from the costs of populations.
 
     Args:
-        mean: (B, d).
-        sigma: (B,).
-        covariance: (B, d, d).
-        axes: (B, d, d), its eigenvectors, in columns.
-        roots: (B, d), square roots of its eigenvalues.
-        path: (B, d), p_c of the paper.
-        sigma_path: (B, d), p_sigma of the paper.
+        state: Written to: means (B, d), step sizes (B,), covariances (B, d, d), their eigenvectors
+            (B, d, d) in columns, the square roots (B, d) of their eigenvalues, and the paths p_c
+            and p_sigma (B, d) of the paper.
         points: (B, P, d).
         costs: (B, P).
         weights: (P,), by rank, negative for the worse half.
         constants: mu_eff, c_c, c_sigma, d_sigma, c_1, c_mu and E||N(0, I)||.
         generation: Populations so far, this one included.
     """
+    mean, sigma, covariance, axes, roots, path, sigma_path = state
     effective, path_rate, sigma_rate, damping, rank_one, rank_mu, expected = constants
     searches, population, dim = points.shape
     path_gain = np.sqrt(path_rate * (2 - path_rate) * effective)

@@ -105,7 +105,7 @@ class BatchedCmaEs:
     def tell(self, points: np.ndarray, costs: np.ndarray) -> None:
         """Learn from the costs (T, P) of the populations (T, P, d) that `ask` proposed last."""
         self._generation += 1
-        learn(
+        state = (
             self._mean,
             self._sigma,
             self._covariance,
@@ -113,6 +113,9 @@ class BatchedCmaEs:
             self._roots,
             self._path,
             self._sigma_path,
+        )
+        learn(
+            state,
             np.ascontiguousarray(points),
             np.ascontiguousarray(costs),
             self._weights,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import mujoco
 import numpy as np
@@ -81,8 +82,7 @@ class ContactStates:
         return ContactStates(mechanics=mechanics, **arrays)
 
 
-@dataclass(frozen=True, eq=False)
-class _Bounds:
+class _Bounds(NamedTuple):
     """A box about a struck body and a sphere about its striker's origin.
 
     Attributes:
@@ -241,22 +241,11 @@ class CompiledPair:
         """
         if self._bounds is None:
             return np.ones(len(rows), bool)
-        struck, striker = self.struck, self._striker_mobility
-        return near_rows(
-            qpos,
-            rows,
-            struck.qpos,
-            struck.free,
-            struck.position,
-            struck.slides,
-            striker.qpos,
-            striker.free,
-            striker.position,
-            striker.slides,
-            self._bounds.centre,
-            self._bounds.half_size,
-            self._bounds.striker_radius,
+        struck, striker = (
+            (body.qpos, body.free, body.position, body.slides)
+            for body in (self.struck, self._striker_mobility)
         )
+        return near_rows(qpos, rows, struck, striker, tuple(self._bounds))
 
     def nearest_points(
         self, probe: ContactProbe, rows: np.ndarray

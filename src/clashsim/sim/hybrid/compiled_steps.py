@@ -17,6 +17,9 @@ from clashsim.core.compiled import compiled, forget_stale
 
 forget_stale(Path(__file__).parent)
 
+# Entries of a body in qpos, whether it is free, and where it is not its position (3,), m, without
+# any slide, and the axes (s, 3) of its slides.
+Placement = tuple[np.ndarray, bool, np.ndarray, np.ndarray]
 _STILL_COLLIDING = 1e-12  # s: the time since a collision while MuJoCo resolves it
 _ROUNDING = 1e-6  # a step count this little above a whole number is that number
 
@@ -26,11 +29,8 @@ def step_durations(
     userdata: np.ndarray,
     active: np.ndarray,
     remaining: np.ndarray,
-    phase_entries: np.ndarray,
-    since_entries: np.ndarray,
-    fine: float,
-    first: float,
-    growth: float,
+    entries: tuple[np.ndarray, np.ndarray],
+    limits: tuple[float, float, float],
     exact_slides: bool,
 ) -> np.ndarray:
     """Durations (a,) of the next steps: short after a collision, growing with time.
@@ -42,13 +42,14 @@ def step_durations(
         userdata: (n, nuserdata).
         active: (a,), indices of the simulations that are stepped.
         remaining: (a,), s, until the end of the simulator's timestep.
-        phase_entries: (pairs,), in userdata: positive while MuJoCo resolves a pair.
-        since_entries: (pairs,), in userdata: s, since the pair's last collision ended, 0 for none.
-        fine: s, of steps while MuJoCo resolves a pair.
-        first: s, the first steps after a collision are no longer than this.
-        growth: Longest step after a collision, as a share of the time since that collision.
+        entries: Of each pair in userdata, (pairs,) each: the phase, positive while MuJoCo resolves
+            the pair, and the time (s) since its last collision ended, 0 for none.
+        limits: s, of steps while MuJoCo resolves a pair; s, of the first steps after a collision;
+            and the longest step after one, as a share of the time since then.
         exact_slides: Whether a slide model moves bodies, which is exact for any step.
     """
+    phase_entries, since_entries = entries
+    fine, first, growth = limits
     duration = np.empty(len(active))
     for i in range(len(active)):
         row = active[i]
@@ -70,10 +71,9 @@ def step_durations(
 
 
 @compiled
-def origin_of(
-    qpos: np.ndarray, row: int, entries: np.ndarray, free: bool, home: np.ndarray, axes: np.ndarray
-) -> tuple[float, float, float]:
-    """Position (m) of the origin of a body that is free, or on slides `axes` (s, 3) from `home`."""
+def origin_of(qpos: np.ndarray, row: int, body: Placement) -> tuple[float, float, float]:
+    """Position (m) of the origin of a body."""
+    entries, free, home, axes = body
     if free:
         return qpos[row, entries[0]], qpos[row, entries[1]], qpos[row, entries[2]]
     x, y, z = home[0], home[1], home[2]
@@ -88,40 +88,27 @@ def origin_of(
 def near_rows(
     qpos: np.ndarray,
     active: np.ndarray,
-    struck_entries: np.ndarray,
-    struck_free: bool,
-    struck_home: np.ndarray,
-    struck_axes: np.ndarray,
-    striker_entries: np.ndarray,
-    striker_free: bool,
-    striker_home: np.ndarray,
-    striker_axes: np.ndarray,
-    centre: np.ndarray,
-    half_size: np.ndarray,
-    radius: float,
+    struck: Placement,
+    striker: Placement,
+    bounds: tuple[np.ndarray, np.ndarray, float],
 ) -> np.ndarray:
     """Whether a sphere about the striker's origin reaches a box about the struck body, (a,).
 
     Args:
         qpos: (n, nq).
         active: (a,), indices of the simulations.
-        struck_entries: Of the struck body in qpos.
-        struck_free: Whether it has a free joint, else it is on slides.
-        struck_home: (3,), m, its position without any slide.
-        struck_axes: (s, 3), axes of its slides.
-        striker_entries: The same of the striker.
-        striker_free: The same of the striker.
-        striker_home: The same of the striker.
-        striker_axes: The same of the striker.
-        centre: (3,), m, of the box in the struck body's frame.
-        half_size: (3,), m.
-        radius: m, of the sphere.
+        struck: Where the struck body is.
+        striker: Where the striker is.
+        bounds: Centre (3,), m, and half size (3,), m, of the box in the struck body's frame, and
+            radius (m) of the sphere.
     """
+    centre, half_size, radius = bounds
+    struck_entries, struck_free, _, _ = struck
     near = np.empty(len(active), np.bool_)
     for i in range(len(active)):
         row = active[i]
-        ax, ay, az = origin_of(qpos, row, struck_entries, struck_free, struck_home, struck_axes)
-        bx, by, bz = origin_of(qpos, row, striker_entries, striker_free, striker_home, striker_axes)
+        ax, ay, az = origin_of(qpos, row, struck)
+        bx, by, bz = origin_of(qpos, row, striker)
         x, y, z = bx - ax, by - ay, bz - az
         if struck_free:
             w = qpos[row, struck_entries[3]]
@@ -213,35 +200,31 @@ def correct_joint_slides(
 
 @compiled
 def correct_free_slides(
-    qpos: np.ndarray,
-    qvel: np.ndarray,
+    state: tuple[np.ndarray, np.ndarray],
     rows: np.ndarray,
-    qpos_before: np.ndarray,
-    qvel_before: np.ndarray,
+    before: tuple[np.ndarray, np.ndarray],
     duration: np.ndarray,
-    qpos_entries: np.ndarray,
-    qvel_entries: np.ndarray,
-    normal: np.ndarray,
-    body_up: np.ndarray,
-    euler: bool,
-    level: bool,
+    entries: tuple[np.ndarray, np.ndarray],
+    axes: tuple[np.ndarray, np.ndarray],
+    corrections: tuple[bool, bool],
 ) -> None:
     """The work of `clashsim.sim.hybrid.slide_step.correct_sliding` for free bodies.
 
     Args:
-        qpos: (n, nq), written to.
-        qvel: (n, nv), written to.
+        state: qpos (n, nq) and qvel (n, nv), written to.
         rows: (a,), indices of the simulations.
-        qpos_before: (a, nq), at the beginning of the step.
-        qvel_before: (a, nv), at the beginning of the step.
+        before: qpos (a, nq) and qvel (a, nv) at the beginning of the step.
         duration: (a,), s, of the step.
-        qpos_entries: (7,), of the body.
-        qvel_entries: (6,), of the body.
-        normal: (3,), of the plane of sliding.
-        body_up: (3,), the normal in the axes of the body.
-        euler: Move bodies by the mean of their velocities before and after the step.
-        level: Set tilt and tilting rate to zero.
+        entries: Of the body in qpos (7,) and in qvel (6,).
+        axes: Normal (3,) of the plane of sliding, and the same in the axes of the body.
+        corrections: Whether to move bodies by the mean of their velocities before and after the
+            step, and whether to set tilt and tilting rate to zero.
     """
+    qpos, qvel = state
+    qpos_before, qvel_before = before
+    qpos_entries, qvel_entries = entries
+    normal, body_up = axes
+    euler, level = corrections
     p, q = qpos_entries[0], qpos_entries[3]
     v, a = qvel_entries[0], qvel_entries[3]
     nx, ny, nz = normal[0], normal[1], normal[2]
@@ -295,8 +278,7 @@ def rest_since(
     qvel: np.ndarray,
     time: np.ndarray,
     rows: np.ndarray,
-    qvel_entries: np.ndarray,
-    radius: float,
+    body: tuple[np.ndarray, float],
     still_speed: float,
     earliest: np.ndarray,
     still_since: np.ndarray,
@@ -307,12 +289,12 @@ def rest_since(
         qvel: (n, nv).
         time: (n,), s.
         rows: (m,), indices of the simulations.
-        qvel_entries: (6,), of the body.
-        radius: m, of the body about its origin.
+        body: Its entries (6,) in qvel, and its radius (m) about its origin.
         still_speed: m/s, of the fastest point of a still body.
         earliest: (n,), s, before which no body counts as still.
         still_since: (n,), s, written to; NaN for bodies that move.
     """
+    qvel_entries, radius = body
     found = np.empty(len(rows))
     v, a = qvel_entries[0], qvel_entries[3]
     for i in range(len(rows)):

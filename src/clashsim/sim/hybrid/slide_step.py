@@ -127,18 +127,13 @@ def correct_sliding(
     body = pair.struck
     if body.free:
         correct_free_slides(
-            sims.qpos,
-            sims.qvel,
+            (sims.qpos, sims.qvel),
             rows,
-            start.qpos,
-            start.qvel,
+            (start.qpos, start.qvel),
             start.duration,
-            body.qpos,
-            body.qvel,
-            pair.plane_normal,
-            pair.body_up,
-            euler,
-            level,
+            (body.qpos, body.qvel),
+            (pair.plane_normal, pair.body_up),
+            (euler, level),
         )
     elif euler:
         correct_joint_slides(

@@ -265,11 +265,8 @@ class HybridStepper:
             sims.userdata,
             active,
             remaining[active],
-            self._phase,
-            self._since,
-            self.fine_timestep,
-            self.first_timestep,
-            self.config.step_growth,
+            (self._phase, self._since),
+            (self.fine_timestep, self.first_timestep, self.config.step_growth),
             self.slide_model is not None,
         )
         sims.timestep[active] = duration
@@ -485,7 +482,7 @@ class HybridStepper:
         pair_index: int,
         fraction: np.ndarray,
     ) -> tuple[np.ndarray, ContactStates]:
-        """Whether one pair collides at fractions (m,) of the step, and why MuJoCo should resolve it.
+        """Whether one pair collides at fractions (m,) of the step, and why MuJoCo resolves it.
 
         Returns:
             Reasons (m,) as in `_Touches`, and the contacts.
