@@ -1,4 +1,4 @@
-"""How long the steps of a strike may be: of MuJoCo, the strongest rival, and of the hybrid simulator.
+"""How long the steps of a strike may be, of MuJoCo as the strongest rival and of `HybridSim`.
 
 A user who knows MuJoCo does not step a whole slide as finely as its collision needs. The lengths of
 the steps are not chosen by hand: of many schedules the one with the fewest steps is taken whose

@@ -58,6 +58,7 @@ class BenchCommandOptions:
             "throws",
             "bowling",
             "scaling",
+            "growth",
         ]
     ]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the
@@ -75,7 +76,8 @@ class BenchCommandOptions:
     the graph simulator, against CMA-ES; policy-gradients: strikes until a pushing policy succeeds,
     trained by gradients through the strike table, PPO and SAC; throws: planned throws of bodies in
     space; bowling: the graph simulator against MuJoCo, one cube hitting ten others; scaling:
-    sampling and calibration with one and two Ray workers, and with one worker killed.
+    sampling and calibration with one and two Ray workers, and with one worker killed; growth: how
+    time and memory grow with the number of simulations, pairs, targets, strikes and impacts.
     """
     data: OptionalPath = None
     """Folder of the public data sets; by default that of the environment variable CLASHSIM_DATA."""
@@ -102,8 +104,8 @@ class BenchCommandOptions:
     json: OptionalPath = None
     """JSON file, rewritten after each row; a row that cannot be measured has the reason (why)."""
     plot: OptionalPath = None
-    """Picture file for a plot: accuracy over the number of impacts (accuracy benchmarks), or
-    predicted probabilities against observed shares (planning).
+    """Picture file for a plot: accuracy over the number of impacts (accuracy benchmarks),
+    predicted probabilities against observed shares (planning), or time and memory (growth).
     """
     execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
 

@@ -163,6 +163,9 @@ class CompiledPair:
         self._striker = int(model.body_weldid[int(model.geom_bodyid[self._geoms[0][1]])])  # body
         striker = Mobility.of(model, pair.striker)
         self._striker_mobility = striker
+        # Degrees of freedom that an impulse on a body moves: those of its tree of bodies.
+        self._struck_dofs = _dofs_of_tree(model, self.struck)
+        self._striker_dofs = _dofs_of_tree(model, striker)
         self._bounds = self._bounds_of(model)
         # m, of the struck body about its origin; None where the speed of its surface alone says
         # nothing about how fast the pair closes.
@@ -294,12 +297,9 @@ class CompiledPair:
         own_twist = np.einsum("mkv,mv->mk", own_jacobian, qvel)
         struck_pose = self._poses(probe, rows, self.struck.body, self.zero_yaw_rotation)
         striker_pose = self._poses(probe, rows, self._striker, self._striker_zero_yaw_rotation)
-        inertia = probe.inertia(rows)
-        qvel_per_twist, struck_inverse_inertia = self._struck_response(
-            probe, rows, struck_jacobian, inertia
-        )
+        qvel_per_twist, struck_inverse_inertia = self._struck_response(probe, rows, struck_jacobian)
         qvel_per_impulse, striker_inverse_inertia = self._striker_response(
-            probe, rows, striker_jacobian, inertia
+            probe, rows, striker_jacobian
         )
         return ContactStates(
             has_normal=has_normal,
@@ -376,7 +376,7 @@ class CompiledPair:
         return np.concatenate([normal, moment[:, None]], axis=1)
 
     def _struck_response(
-        self, probe: ContactProbe, rows: np.ndarray, jacobian: np.ndarray, inertia: np.ndarray
+        self, probe: ContactProbe, rows: np.ndarray, jacobian: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Change of qvel per unit twist (m, k, nv) of the struck body, inverse inertia (m, k, k).
 
@@ -384,7 +384,6 @@ class CompiledPair:
             probe: Was put where the pairs touch.
             rows: (m,), of its simulations.
             jacobian: (m, k, nv), of the struck body's twist.
-            inertia: (m, nv, nv).
         """
         k = self._twist_size
         m = len(rows)
@@ -395,29 +394,36 @@ class CompiledPair:
         own = self.struck.rates(linear, angular, coordinates)
         qvel = np.zeros((m, k, probe.model.nv))
         qvel[:, :, self.struck.qvel] = own.reshape(m, k, -1)
+        inertia = probe.inertia(rows, self._struck_dofs)
         if len(self.struck.qvel) < k:
             # Its joints allow no unit twist, but an impulse still has an effect.
-            solved = np.linalg.solve(inertia, np.swapaxes(jacobian, 1, 2))
-            return qvel, jacobian @ solved
-        return qvel, np.linalg.inv(qvel @ inertia @ np.swapaxes(qvel, 1, 2))
+            in_tree = jacobian[:, :, self._struck_dofs]
+            return qvel, in_tree @ np.linalg.solve(inertia, np.swapaxes(in_tree, 1, 2))
+        in_tree = qvel[:, :, self._struck_dofs]
+        return qvel, np.linalg.inv(in_tree @ inertia @ np.swapaxes(in_tree, 1, 2))
 
     def _striker_response(
-        self, probe: ContactProbe, rows: np.ndarray, jacobian: np.ndarray, inertia: np.ndarray
+        self, probe: ContactProbe, rows: np.ndarray, jacobian: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Change of qvel by unit impulses on strikers (m, nv, k), inverse inertia (m, k, k).
 
         Arguments as for `_struck_response`; the Jacobian of a fixed striker is zero.
         """
+        m = len(rows)
+        qvel_per_impulse = np.zeros((m, probe.model.nv, self._twist_size))
         if self._striker_mobility.fixed:
-            zero = np.zeros((len(rows), probe.model.nv, self._twist_size))
-            return zero, np.zeros((len(rows), self._twist_size, self._twist_size))
+            return qvel_per_impulse, np.zeros((m, self._twist_size, self._twist_size))
+        dofs = self._striker_dofs
+        inertia = probe.inertia(rows, dofs)
         if self._damping.any():
             # What dampers take during a contact is as if the joints had more inertia.
             duration = self.contact_duration(probe.solref(rows, int(self._pair_rows[0])))
-            added = duration[:, None] * self._damping
-            inertia = inertia + added[:, None] * np.eye(len(self._damping))
-        per_impulse = np.linalg.solve(inertia, np.swapaxes(jacobian, 1, 2))
-        return per_impulse, jacobian @ per_impulse
+            added = duration[:, None] * self._damping[dofs]
+            inertia = inertia + added[:, None] * np.eye(len(dofs))
+        in_tree = jacobian[:, :, dofs]
+        solved = np.linalg.solve(inertia, np.swapaxes(in_tree, 1, 2))
+        qvel_per_impulse[:, dofs] = solved
+        return qvel_per_impulse, in_tree @ solved
 
     @staticmethod
     def contact_duration(solref: np.ndarray) -> np.ndarray:
@@ -458,6 +464,14 @@ def _in_axes(axes: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     if axes.ndim == 1:
         return vectors[..., 0] * axes[0] + vectors[..., 1] * axes[1] + vectors[..., 2] * axes[2]
     return np.stack([component(vectors, axis) for axis in axes], axis=1)
+
+
+def _dofs_of_tree(model: mujoco.MjModel, body: Mobility) -> np.ndarray:
+    """Degrees of freedom (v,) of the tree of bodies to which a body belongs; none if it is fixed."""
+    if body.fixed:
+        return np.zeros(0, int)
+    trees = np.unique(model.dof_treeid[body.qvel])
+    return np.flatnonzero(np.isin(model.dof_treeid, trees))
 
 
 def _sensor_addresses(model: mujoco.MjModel, name: str) -> np.ndarray:

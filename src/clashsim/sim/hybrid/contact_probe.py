@@ -110,13 +110,16 @@ class ContactProbe:
         """Values (m, size) of a sensor by its address in sensordata."""
         return self._sensors[rows, address : address + size]
 
-    def inertia(self, rows: np.ndarray) -> np.ndarray:
-        """Inertia matrices (m, nv, nv) of the whole scene."""
-        full = np.zeros((len(rows), self.model.nv, self.model.nv))
-        i, j = self._inertia_entries
-        entries = self._inertia[rows]
-        full[:, i, j] = entries
-        full[:, j, i] = entries
+    def inertia(self, rows: np.ndarray, dofs: np.ndarray) -> np.ndarray:
+        """Inertia matrices (m, v, v) of degrees of freedom (v,): those of whole trees of bodies."""
+        position = np.full(self.model.nv, -1)
+        position[dofs] = np.arange(len(dofs))
+        i, j = (position[entries] for entries in self._inertia_entries)
+        inside = i >= 0
+        entries = self._inertia[rows][:, : len(i)][:, inside]
+        full = np.zeros((len(rows), len(dofs), len(dofs)))
+        full[:, i[inside], j[inside]] = entries
+        full[:, j[inside], i[inside]] = entries
         return full
 
     def jacobian(self, rows: np.ndarray, body: int, point: np.ndarray) -> np.ndarray:
