@@ -252,6 +252,7 @@ def fastest_within(
     fine: SteppedStrikes,
     *,
     tolerance: float = TOLERANCE,
+    strikes: int = _TRIED_STRIKES,
     seed: int = _CHOICE_SEED,
 ) -> Chosen[Steps]:
     """Find the steps that are fewest, of those whose poses at rest agree with those of short steps.
@@ -263,17 +264,18 @@ def fastest_within(
         strikes_with: Makes a model of the strikes with such steps.
         fine: The same strikes with short steps throughout.
         tolerance: m, largest distance at the median.
-        seed: Of the strikes that are tried; take others to measure with.
+        strikes: Number of strikes that are tried.
+        seed: Of these strikes; take others to measure with.
     """
     rng = np.random.default_rng(seed)
-    tried = rng.uniform(fine.low, fine.high, (_TRIED_STRIKES, len(fine.names)))
-    pose = np.zeros((_TRIED_STRIKES, 3))
+    tried = rng.uniform(fine.low, fine.high, (strikes, len(fine.names)))
+    pose = np.zeros((strikes, 3))
     reference = fine.rest(pose, tried)
     best: Chosen[Steps] | None = None
     for candidate in candidates:
         model = strikes_with(candidate)
         distance = np.linalg.norm((model.rest(pose, tried) - reference)[:, :2], axis=1)
-        per_strike = model.steps / _TRIED_STRIKES
+        per_strike = model.steps / strikes
         off = float(np.median(distance))
         if best is None or (off <= tolerance and per_strike < best.per_strike):
             best = Chosen(candidate, off, float(np.percentile(distance, 90)), per_strike)

@@ -89,12 +89,12 @@ class StrikeModels:
     @cached_property
     def hybrid_choice(self) -> Chosen[HybridSteps]:
         """The fewest steps of the hybrid simulator that agree with the scene's own steps."""
-        return fastest_within(hybrid_steps(self.mujoco.dt), self._hybrid_with, self.fine_hybrid())
+        return fastest_within(hybrid_steps(self.mujoco.dt), self.hybrid_with, self.fine_hybrid())
 
     @cached_property
     def hybrid(self) -> SteppedStrikes:
         """Learned collision, slide by MuJoCo with long steps."""
-        return self._hybrid_with(self.hybrid_choice.steps)
+        return self.hybrid_with(self.hybrid_choice.steps)
 
     def fine_hybrid(self) -> SteppedStrikes:
         """Learned collision, slide by MuJoCo with the scene's own steps."""
@@ -108,7 +108,8 @@ class StrikeModels:
         slide = slide_model_of(slides, self.slide_seed)
         return HybridSim(self.scene, self.base, self.theta, slide_model=slide)
 
-    def _hybrid_with(self, steps: HybridSteps) -> SteppedStrikes:
+    def hybrid_with(self, steps: HybridSteps) -> SteppedStrikes:
+        """Learned collision, slide by MuJoCo with some steps."""
         config = HybridConfig(first_timestep=steps.first, step_growth=steps.growth)
         simulator = HybridSim(
             self.scene, self.base, self.theta, timestep=steps.timestep, config=config

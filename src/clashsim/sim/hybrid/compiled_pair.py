@@ -467,7 +467,7 @@ def _in_axes(axes: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def _dofs_of_tree(model: mujoco.MjModel, body: Mobility) -> np.ndarray:
-    """Degrees of freedom (v,) of the tree of bodies to which a body belongs; none if it is fixed."""
+    """Degrees of freedom (v,) of the tree of bodies of which a body is; none if it is fixed."""
     if body.fixed:
         return np.zeros(0, int)
     trees = np.unique(model.dof_treeid[body.qvel])
