@@ -224,7 +224,9 @@ class HybridSteps:
 class CountedStrikes(Protocol):
     """Strikes that count the steps of their simulations."""
 
-    steps: int
+    @property
+    def steps(self) -> int:
+        """Steps so far."""
 
     def rest(self, pose: np.ndarray, strike: np.ndarray) -> np.ndarray:
         """Poses at rest (N, 3); see `StrikeModel.rest`."""

@@ -21,7 +21,7 @@ from clashsim.core.scene import Scene
 from clashsim.fit.distil import DistilledModel
 from clashsim.fit.sample import sample_strikes
 from clashsim.nets.effects import network_params
-from clashsim.nets.impact import ImpactNet
+from clashsim.nets.impact import SharedNet
 
 _WARMUP_SHARE = 0.1  # of the steps, in which the learning rate grows
 _SIZE_FLOOR = 0.05  # of the approach speed: slower bodies count as this fast
@@ -86,7 +86,7 @@ def compress(
     x = torch.cat([features, unit[:, network_params(scene)]], dim=-1)
     with torch.no_grad():
         targets = torch.cat([model.net(part) for part in x.split(4096)], dim=1)
-    net = ImpactNet(
+    net = SharedNet(
         x.shape[1],
         targets.shape[2],
         width=config.width,
@@ -96,8 +96,9 @@ def compress(
         heads=len(targets),
     )
     # Scaling by the ensemble's own numbers keeps inputs that it ignores ignored.
-    for name in ("mean", "scale", "size"):
-        getattr(net, name).copy_(getattr(model.net, name))
+    net.mean.copy_(model.net.mean)
+    net.scale.copy_(model.net.scale)
+    net.size.copy_(model.net.size.repeat(len(targets)))
     size = _size_after(scene, features, targets)
     optimiser = torch.optim.AdamW(net.parameters(), lr=config.rate, weight_decay=1e-5)
     schedule = torch.optim.lr_scheduler.OneCycleLR(

@@ -23,9 +23,6 @@ _MIN_SIZE = 1e-6  # least `size`, for outputs that hardly vary
 class ImpactNet(nn.Module):
     """E perceptrons of equal shape as one batched product: (N, inputs) -> (E, N, outputs).
 
-    Where there are several heads, each perceptron predicts for that many members of an ensemble
-    that it stands for: (N, inputs) -> (E heads, N, outputs).
-
     Inputs are shifted and scaled by mean and standard deviation of the data given to `fit_scale`.
     Inputs that are constant in that data are ignored, so that a feature without information in
     training has no influence later.
@@ -52,7 +49,6 @@ class ImpactNet(nn.Module):
         members: int = 1,
         activation: str = "silu",
         seed: int = 0,
-        heads: int = 1,
     ) -> None:
         """Make an ensemble with random weights.
 
@@ -64,7 +60,6 @@ class ImpactNet(nn.Module):
             members: Number of perceptrons in the ensemble, E.
             activation: One of silu, relu and tanh.
             seed: Of the random weights.
-            heads: Members for which one perceptron predicts.
         """
         super().__init__()
         self.shape: dict[str, Any] = {
@@ -75,14 +70,11 @@ class ImpactNet(nn.Module):
             "members": members,
             "activation": activation,
         }
-        if heads > 1:  # files of before there were heads do not have this entry
-            self.shape["heads"] = heads
-        self.heads = heads
         self.activation = _ACTIVATIONS[activation]
         generator = torch.Generator().manual_seed(seed)
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
-        sizes = [inputs, *[width] * (layers - 1), heads * outputs]
+        sizes = [inputs, *[width] * (layers - 1), outputs]
         for fan_in, fan_out in itertools.pairwise(sizes):
             bound = 1 / math.sqrt(fan_in)  # torch.nn.Linear's own initialisation
 
@@ -104,7 +96,7 @@ class ImpactNet(nn.Module):
         self.size.copy_(y.std(0).clamp_min(_MIN_SIZE))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Outputs (E heads, N, outputs) of all members at x (N, inputs)."""
+        """Outputs (E, N, outputs) of all members at x (N, inputs)."""
         members = self.weights[0].shape[0]
         hidden = ((x - self.mean) * self.scale).expand(members, *x.shape)
         last = len(self.weights) - 1
@@ -112,8 +104,37 @@ class ImpactNet(nn.Module):
             hidden = torch.baddbmm(bias, hidden, weight)
             if i < last:
                 hidden = self.activation(hidden)
-        if self.heads > 1:
-            members, count, _ = hidden.shape
-            by_head = hidden.reshape(members, count, self.heads, -1).transpose(1, 2)
-            hidden = by_head.reshape(members * self.heads, count, -1)
         return hidden * self.size
+
+
+class SharedNet(ImpactNet):
+    """One perceptron with several heads: (N, inputs) -> (heads, N, outputs).
+
+    Each head stands for a member of an ensemble; `clashsim.fit.compress` trains them.
+
+    Attributes:
+        heads: Their number.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, heads: int, **shape: Any) -> None:
+        """Make a network with random weights.
+
+        Args:
+            inputs: Number of inputs.
+            outputs: Number of outputs of a head.
+            heads: Number of heads.
+            shape: Other arguments of `ImpactNet`.
+        """
+        super().__init__(inputs, heads * outputs, **shape)
+        self.shape |= {"outputs": outputs, "heads": heads}
+        self.heads = heads
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs (heads, N, outputs) of all heads at x (N, inputs)."""
+        together = super().forward(x)[0]
+        return together.reshape(len(x), self.heads, -1).transpose(0, 1)
+
+
+def net_of_shape(shape: dict[str, Any]) -> ImpactNet:
+    """A network by the `shape` that a model file keeps."""
+    return SharedNet(**shape) if "heads" in shape else ImpactNet(**shape)

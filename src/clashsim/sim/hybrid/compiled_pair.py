@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import mujoco
 import numpy as np
@@ -82,7 +81,8 @@ class ContactStates:
         return ContactStates(mechanics=mechanics, **arrays)
 
 
-class _Bounds(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Bounds:
     """A box about a struck body and a sphere about its striker's origin.
 
     Attributes:
@@ -248,7 +248,8 @@ class CompiledPair:
             (body.qpos, body.free, body.position, body.slides)
             for body in (self.struck, self._striker_mobility)
         )
-        return near_rows(qpos, rows, struck, striker, tuple(self._bounds))
+        bounds = (self._bounds.centre, self._bounds.half_size, self._bounds.striker_radius)
+        return near_rows(qpos, rows, struck, striker, bounds)
 
     def nearest_points(
         self, probe: ContactProbe, rows: np.ndarray

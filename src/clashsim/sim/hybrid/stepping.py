@@ -287,7 +287,7 @@ class HybridStepper:
             self._release(sims, active, by_mujoco & ~touching)
             touching &= ~by_mujoco
         taken = _TakenStep(active, start, phase, memory[:, self._since], touching)
-        touched = touching.any(1)
+        touched = np.asarray(touching.any(1))
         if not touched.any():
             self._complete(sims, taken, np.ones(len(active)))
             remaining[active] -= duration
