@@ -32,7 +32,6 @@ class SimulationRows(Protocol):
         margin: (n, npair), of contact pairs, m.
         gap: (n, npair), of contact pairs, m.
         timestep: (n,), s, of the next step of each simulation.
-        probe: n simulations of the same scene, to be put anywhere.
     """
 
     qpos: np.ndarray
@@ -45,7 +44,10 @@ class SimulationRows(Protocol):
     margin: np.ndarray
     gap: np.ndarray
     timestep: np.ndarray
-    probe: ContactProbe
+
+    @property
+    def probe(self) -> ContactProbe:
+        """n simulations of the same scene, to be put anywhere."""
 
     def advance(self, rows: np.ndarray) -> None:
         """Step these simulations by their own timesteps."""
@@ -58,7 +60,7 @@ class SingleSim:
     """A user's model and data as one row."""
 
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, probe: ContactProbe) -> None:
-        self.probe = probe
+        self._probe = probe
         self._model = model
         self._data = data
         self.qpos = data.qpos[None]
@@ -71,6 +73,12 @@ class SingleSim:
         self.gap = model.pair_gap[None]
         self.timestep = np.array([model.opt.timestep])
         self.time = np.array([data.time])
+
+    @property
+    def probe(self) -> ContactProbe:
+        """One simulation of the user's model as it is now: it may have been changed."""
+        self._probe.copy_fields(self._model)
+        return self._probe
 
     def advance(self, rows: np.ndarray) -> None:
         """Step the data by `timestep`."""
@@ -97,7 +105,7 @@ class BatchSim:
 
     def __init__(self, model: mujoco.MjModel, probe: ContactProbe, *, threads: int = 0) -> None:
         n = probe.batch.nsim
-        self.probe = probe
+        self._probe = probe
         self.batch = batch.Batch(model, n, nthread=threads)
         state = {name: self.batch.bind(name) for name in _STATE}
         self.qpos = state["qpos"]
@@ -116,14 +124,19 @@ class BatchSim:
         self._without_sensors = self._with_sensors | int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
         self._flags[:] = self._without_sensors
 
+    @property
+    def probe(self) -> ContactProbe:
+        """As many simulations of the same models."""
+        return self._probe
+
     def expand(self, field: str) -> list[np.ndarray]:
         """The field of a model with a row per simulation, in the batch and in its probe."""
-        return [self.batch.expand(field), self.probe.batch.expand(field)]
+        return [self.batch.expand(field), self._probe.batch.expand(field)]
 
     def set_const(self) -> None:
         """Compute what depends on the fields of the models."""
         self.batch.set_const()
-        self.probe.batch.set_const()
+        self._probe.batch.set_const()
 
     def advance(self, rows: np.ndarray) -> None:
         """Step these simulations on threads."""

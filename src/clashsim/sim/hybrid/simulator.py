@@ -180,9 +180,7 @@ class HybridSim:
     def step(self, data: mujoco.MjData) -> None:
         """Advance `data`, made from `self.model`, by one timestep; replaces `mj_step`."""
         check_data(self.model, data)
-        probe = self.probe(1)
-        probe.copy_fields(self.model)
-        sims = SingleSim(self.model, data, probe)
+        sims = SingleSim(self.model, data, self.probe(1))
         for pair in self.pairs:
             by_mujoco = bool(data.userdata[pair.phase] > 0)
             pair.set_owner(by_mujoco, sims.margin, sims.gap)
