@@ -120,7 +120,15 @@ ROWS = {
     ],
     "throughput": [
         _row({"what": "impacts", "method": "network alone", "ratio": None}, "per_second"),
-        _row(_STRIKES, "per_second ratio off_mm off_deg same"),
+        _row(
+            {"what": "impacts", "method": "compressed network", "ratio": None},
+            "per_second off_median off_p99 off_float32",
+        ),
+        _row(
+            _STRIKES,
+            "per_second ratio ratio_own_steps cpu_ratio off_mm off_deg same steps step_mm "
+            "step_mm_p90",
+        ),
         _row({"what": "environment steps", "method": "1048576 environments on cuda"}, "per_second"),
         _row(_KERNEL, "per_second limit off"),
         _row(_TARGETS, "per_second seconds reached off", "evaluations"),
@@ -135,7 +143,11 @@ ROWS = {
         )
     ],
     "search-time": [
-        _row(_PLAN, "seconds per_second ratio expected_mm setup_s coarse_mm", "evaluations plans")
+        _row(
+            _PLAN,
+            "seconds per_second ratio ratio_own_steps expected_mm setup_s coarse_mm",
+            "evaluations plans",
+        )
     ],
     "routes": [
         _row(_ROUTE, "strikes", "success trials subgoals subgoals_of"),
@@ -202,6 +214,9 @@ ROWS = {
             "seconds per_second efficiency load",
             "workers retried",
         )
+    ],
+    "growth": [
+        _row({"what": "hybrid", "by": "pairs and bodies"}, "seconds exponent memory_mb", "size")
     ],
 }
 

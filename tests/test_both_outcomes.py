@@ -184,11 +184,11 @@ def test_response_is_that_of_the_hybrid_simulator(tmp_path) -> None:
         found = response.striker_per_struck(np.arange(4), np.zeros((4, 0)))
         hybrid = HybridSim(scene, SolvedModel(scene))
         (compiled,) = hybrid.pairs
-        data = mujoco.MjData(hybrid.model)
         motion = MotionBefore.of(frame.before)
-        for i, contact in enumerate(compiled.contact_states_at(hybrid.model, data, frame.before)):
-            at_struck = -contact.striker_inverse_inertia @ np.linalg.inv(
-                contact.struck_inverse_inertia
+        mechanics = compiled.contact_states_at(hybrid.probe(4), frame.before).mechanics
+        for i in range(4):
+            at_struck = -mechanics.striker_inverse_inertia[i] @ np.linalg.inv(
+                mechanics.struck_inverse_inertia[i]
             )
             arm = (motion.striker.position - motion.struck.position)[i]
             shift = np.eye(len(at_struck))

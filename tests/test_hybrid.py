@@ -15,6 +15,7 @@ from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
 from clashsim.fit.base import distilled_model
 from clashsim.fit.calibrate import calibrate
+from clashsim.fit.compress import CompressionConfig
 from clashsim.sim.hybrid.collision_stats import CollisionStats
 from clashsim.sim.hybrid.config import HybridConfig
 from clashsim.sim.hybrid.pairs import LearnedPair
@@ -327,13 +328,17 @@ def test_the_delay_of_a_slide_model_applies_to_learned_collisions_only():
 
 @pytest.mark.slow
 def test_throughput_bench_has_its_rows():
-    rows = throughput.run(n=64)
-    assert [r["method"] for r in rows][:5] == [
+    short = CompressionConfig(strikes=2000, steps=50)
+    rows = throughput.run(n=64, compression=short)
+    assert [r["method"] for r in rows][:7] == [
         "network alone",
+        "compressed network",
+        throughput.RIVAL,
         "MuJoCo",
         "hybrid, MuJoCo's slide",
         "hybrid, slide model",
         "strike table, slide model",
     ]
-    assert all(r["per_second"] > 0 for r in rows) and all(r["ratio"] > 0 for r in rows[1:5])
-    assert all(r["same"] > 0.6 for r in rows[1:5])
+    assert all(r["per_second"] > 0 for r in rows) and all(r["ratio"] > 0 for r in rows[2:7])
+    assert all(r["same"] > 0.6 for r in rows[2:7])
+    assert rows[2]["step_mm"] <= 1 and rows[4]["step_mm"] <= 1

@@ -41,8 +41,7 @@ BALLS = """<mujoco><option gravity="0 0 0" timestep="0.002"/><worldbody>
 
 
 def touching(hybrid: HybridSim, before: np.ndarray) -> TouchingPairs:
-    data = mujoco.MjData(hybrid.model)
-    return touching_pairs_one_by_one(hybrid.pairs[0], hybrid.model, data, before=before)
+    return touching_pairs_one_by_one(hybrid.pairs[0], hybrid.probe(len(before)), before=before)
 
 
 def check_energy_never_grows(name: str, n: int) -> None:
@@ -80,8 +79,7 @@ def test_batched_mechanics_are_those_of_each_pair(name):
     before = sample_strikes(scene, 12, np.random.default_rng(0)).before
     before[:, [5, 11]] += 0.7
     contact, before = advance_to_contact(scene, before)
-    data = mujoco.MjData(hybrid.model)
-    batched = touching_pairs(hybrid.pairs[0], hybrid.model, data, before=before, contact=contact)
+    batched = touching_pairs(hybrid.pairs[0], hybrid.probe, before=before, contact=contact)
     each = touching(hybrid, before)
     for name in ("struck_inverse_inertia", "striker_inverse_inertia"):
         of_batch = getattr(batched.mechanics, name)

@@ -42,6 +42,7 @@ MODULES = {
     "throws": "throws",
     "bowling": "bowling",
     "scaling": "scaling",
+    "growth": "growth",
 }
 # Options that a user may give but that some benchmarks do not have. All benchmarks have `quick`.
 _REFUSABLE = ("seeds", "first_seed", "sets", "methods", "plain", "resume", "device", "executor")

@@ -165,7 +165,7 @@ class _Problem:
     def make() -> _Problem:
         """Make the strike table of the shipped scene."""
         scene = Scene.load(_SCENE)
-        hybrid = StrikeModels(scene, _TIMESTEP, _SLIDE_SEED).with_slide_model()
+        hybrid = StrikeModels(scene, _SLIDE_SEED).with_slide_model()
         table = strike_table(hybrid)
         single = strike_table(hybrid).float()
         return _Problem(scene, table, single)

@@ -17,6 +17,7 @@ from clashsim.bench.lab_sets import choose
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row, optional
 from clashsim.bench.strike_models import StrikeModels
+from clashsim.bench.throughput import RIVAL
 from clashsim.core.protocols import StrikeModel
 from clashsim.core.scene import Scene
 from clashsim.plan.planner import PlannerConfig, plan_batch
@@ -24,13 +25,9 @@ from clashsim.plan.tasks import PlanningTask, pose_error
 from clashsim.sim.hybrid.strike_table import strike_table
 
 OPTIONS = frozenset({"seeds", "sets"})
-# Timestep of the slides, s. Only collisions, which are learned, need the scene's short timestep;
-# `coarse_mm` shows how much accuracy this long timestep costs.
-_HYBRID_TIMESTEP = 0.01
 _SLIDE_SEED = 1
-_CHECKED_STRIKES = 32  # whose poses at rest are compared between the timesteps
 _TARGETS_AT_ONCE = 16  # planned in one call: the population of one target leaves cores idle
-_METHODS_PER_SHAPE = 5  # that `_methods` gives
+_METHODS_PER_SHAPE = 6  # that `_methods` gives
 _TABLE_TARGETS_FACTOR = 5  # a strike table is fast, so that it plans five times as many targets
 _DEFAULT_TARGETS = 2  # planned one by one
 _ROUNDS = 24  # of the search
@@ -47,8 +44,8 @@ class _Method:
         targets: Number of targets.
         at_once: Number of targets in one call.
         setup_seconds: Seconds spent once, before the first plan.
-        coarse_error: How far the model's long timestep moves poses at rest, mm; None for a model
-            without a long timestep.
+        coarse_error: How far the model's long steps move poses at rest, mm, at the median; None for
+            a model without long steps.
     """
 
     name: str
@@ -75,10 +72,11 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
             one by one.
 
     Returns:
-        Rows of what, method, seconds per plan, per_second, ratio (to MuJoCo); evaluations;
+        Rows of what, method, seconds per plan, per_second, ratio (to MuJoCo with chosen steps, see
+        `clashsim.bench.step_choice`); ratio_own_steps (to MuJoCo's own steps); evaluations;
         expected_mm, the mean distance from the target that the plans' own simulator predicts;
-        setup_s, the seconds spent once before the first plan; plans; and coarse_mm, the mean
-        distance between positions at rest with the hybrid's long timestep and with the scene's own.
+        setup_s, the seconds spent once before the first plan; plans; and coarse_mm, the median
+        distance between positions at rest with long steps and with the scene's own.
     """
     names = [shape.replace("_", "-") for shape in lab.SHAPES]
     chosen = choose(options.sets, names, what="shape")
@@ -87,9 +85,9 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
     rows: list[Row] = []
     with options.progress("planning", _METHODS_PER_SHAPE * len(chosen)) as advance:
         for name in chosen:
-            models = StrikeModels(Scene.load(name.replace("-", "_")), _HYBRID_TIMESTEP, _SLIDE_SEED)
+            models = StrikeModels(Scene.load(name.replace("-", "_")), _SLIDE_SEED)
             methods, targets = _methods(models, options)
-            mujoco_seconds = None
+            seconds: dict[str, float] = {}
             for method in methods:
                 head = {"what": f"plan of {name}", "method": method.name}
                 with optional(rows, **head):
@@ -97,9 +95,8 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
                     timing = _time_plans(
                         method.model, targets[: method.targets], method.at_once, rounds=rounds
                     )
-                    if method.model is models.mujoco:
-                        mujoco_seconds = timing.seconds
-                    rows.append(head | _row(method, timing, mujoco_seconds))
+                    seconds[method.name] = timing.seconds
+                    rows.append(head | _row(method, timing, seconds))
                 options.save(rows)
                 advance(1)
     return rows
@@ -119,10 +116,12 @@ def _methods(models: StrikeModels, options: BenchOptions) -> tuple[list[_Method]
     strikes = np.random.default_rng(0).uniform(table.low, table.high, shape)
     struck_poses = np.zeros((len(strikes), 3))
     targets = table.rest(struck_poses, strikes)
-    coarse = _coarse_error(models, strikes[:_CHECKED_STRIKES])
+    coarse = 1e3 * models.hybrid_choice.off
+    coarse_mujoco = 1e3 * models.mujoco_choice.off
     slide_name = "hybrid, MuJoCo's slide"
     together = f"{at_once} targets at once"
     methods = [
+        _Method(RIVAL, models.strongest_mujoco, one_by_one, 1, coarse_error=coarse_mujoco),
         _Method("MuJoCo", models.mujoco, one_by_one, 1),
         _Method(slide_name, hybrid, one_by_one, 1, coarse_error=coarse),
         _Method(f"{slide_name}, {together}", hybrid, at_once, at_once, coarse_error=coarse),
@@ -132,19 +131,15 @@ def _methods(models: StrikeModels, options: BenchOptions) -> tuple[list[_Method]
     return methods, targets
 
 
-def _coarse_error(models: StrikeModels, strikes: np.ndarray) -> float:
-    """Mean distance (mm) between poses at rest with long and with the scene's own timesteps."""
-    pose = np.zeros((len(strikes), 3))
-    fine = models.fine_hybrid().rest(pose, strikes)
-    distance, _ = pose_error(models.hybrid.rest(pose, strikes), fine)
-    return 1e3 * float(distance.mean())
+def _row(method: _Method, timing: _Timing, seconds: dict[str, float]) -> Row:
+    def ratio(rival: str) -> float | None:
+        return seconds[rival] / timing.seconds if rival in seconds else None
 
-
-def _row(method: _Method, timing: _Timing, mujoco_seconds: float | None) -> Row:
     row = {
         "seconds": timing.seconds,
         "per_second": 1 / timing.seconds,
-        "ratio": None if mujoco_seconds is None else mujoco_seconds / timing.seconds,
+        "ratio": ratio(RIVAL),
+        "ratio_own_steps": ratio("MuJoCo"),
         "evaluations": timing.evaluations,
         "expected_mm": 1e3 * timing.distance,
         "setup_s": method.setup_seconds,

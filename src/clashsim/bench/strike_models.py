@@ -7,11 +7,21 @@ from functools import cached_property
 
 import numpy as np
 
+from clashsim.bench.step_choice import (
+    Chosen,
+    HybridSteps,
+    ScheduledMujoco,
+    StepSchedule,
+    fastest_within,
+    hybrid_steps,
+    mujoco_schedules,
+)
 from clashsim.core.impacts import Impacts
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to
 from clashsim.fit.base import distilled_model
 from clashsim.fit.distil import DistilledModel
+from clashsim.sim.hybrid.config import HybridConfig
 from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.mujoco.simulator import MujocoSim
 from clashsim.sim.stepped_strikes import SteppedStrikes, planar_pose
@@ -22,6 +32,7 @@ from clashsim.slides.support_patch import support_patch
 
 _SECONDS_TO_REST = 0.8  # after which every block lies still
 _SLIDE_STRIKES = 32  # strikes from which a slide model of MuJoCo's slides is fitted
+_SLIDE_TIMESTEP = 0.005  # s, of these slides
 _AFTER_IMPACT = 1e-3  # s after the impact, at which a slide begins
 # Standard deviations of twists after impact, m/s, m/s, rad/s: small, because a simulator gives them
 # exactly.
@@ -36,13 +47,10 @@ class StrikeModels:
 
     Attributes:
         scene: The scene.
-        timestep: Timestep of the hybrid simulator, s. MuJoCo alone uses the scene's own timestep,
-            which its collisions need.
         slide_seed: Seed of the strikes from which the slide model is fitted.
     """
 
     scene: Scene
-    timestep: float
     slide_seed: int
 
     @cached_property
@@ -61,13 +69,32 @@ class StrikeModels:
 
     @cached_property
     def mujoco(self) -> SteppedStrikes:
-        """Collision and slide by MuJoCo."""
+        """Collision and slide by MuJoCo, with the scene's own steps throughout."""
         return self._stepped(MujocoSim(self.scene, self.theta))
+
+    @cached_property
+    def mujoco_choice(self) -> Chosen[StepSchedule]:
+        """The fewest steps of MuJoCo that agree with the scene's own steps."""
+        return fastest_within(
+            mujoco_schedules(self.mujoco.dt),
+            lambda schedule: ScheduledMujoco(self.mujoco, schedule),
+            self.mujoco,
+        )
+
+    @cached_property
+    def strongest_mujoco(self) -> ScheduledMujoco:
+        """MuJoCo as a skilled user runs it: the rival that all ratios are quoted against."""
+        return ScheduledMujoco(self.mujoco, self.mujoco_choice.steps)
+
+    @cached_property
+    def hybrid_choice(self) -> Chosen[HybridSteps]:
+        """The fewest steps of the hybrid simulator that agree with the scene's own steps."""
+        return fastest_within(hybrid_steps(self.mujoco.dt), self.hybrid_with, self.fine_hybrid())
 
     @cached_property
     def hybrid(self) -> SteppedStrikes:
         """Learned collision, slide by MuJoCo with long steps."""
-        return self._stepped(HybridSim(self.scene, self.base, self.theta, timestep=self.timestep))
+        return self.hybrid_with(self.hybrid_choice.steps)
 
     def fine_hybrid(self) -> SteppedStrikes:
         """Learned collision, slide by MuJoCo with the scene's own steps."""
@@ -75,8 +102,19 @@ class StrikeModels:
 
     def with_slide_model(self) -> HybridSim:
         """Learned collision, then a slide model that was fitted to MuJoCo's slides."""
-        slide = slide_model_of(self.hybrid, self.slide_seed)
+        slides = self._stepped(
+            HybridSim(self.scene, self.base, self.theta, timestep=_SLIDE_TIMESTEP)
+        )
+        slide = slide_model_of(slides, self.slide_seed)
         return HybridSim(self.scene, self.base, self.theta, slide_model=slide)
+
+    def hybrid_with(self, steps: HybridSteps) -> SteppedStrikes:
+        """Learned collision, slide by MuJoCo with some steps."""
+        config = HybridConfig(first_timestep=steps.first, step_growth=steps.growth)
+        simulator = HybridSim(
+            self.scene, self.base, self.theta, timestep=steps.timestep, config=config
+        )
+        return self._stepped(simulator)
 
     def _stepped(self, simulator: MujocoSim | HybridSim) -> SteppedStrikes:
         return SteppedStrikes(simulator, self.scene, self.theta, seconds=_SECONDS_TO_REST)

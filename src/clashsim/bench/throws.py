@@ -39,6 +39,7 @@ from clashsim.pipeline.launch_planning import (
 )
 from clashsim.plan.rest_planner import RestPlan, RestPlannerConfig, RestSimulator, plan_rest
 from clashsim.plan.rest_target import RestTarget
+from clashsim.sim.hybrid.contact_probe import ContactProbe
 from clashsim.sim.hybrid.settling import RestDetector
 from clashsim.sim.hybrid.simulation_rows import BatchSim
 
@@ -73,7 +74,7 @@ class MujocoRests:
         del noise  # MuJoCo states no uncertainty
         n = len(start)
         if n not in self._batches:
-            self._batches = {n: BatchSim(self.model, n)}
+            self._batches = {n: BatchSim(self.model, ContactProbe(self.model, n))}
         sims = self._batches[n]
         sims.begin(start)
         sims.timestep[:] = self.model.opt.timestep

@@ -60,6 +60,7 @@ class BenchCommandOptions:
             "throws",
             "bowling",
             "scaling",
+            "growth",
         ]
     ]
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the
@@ -78,7 +79,8 @@ class BenchCommandOptions:
     simulator, against CMA-ES; policy-gradients: strikes until a pushing policy succeeds, trained by
     gradients through the strike table, PPO and SAC; throws: planned throws of bodies in space;
     bowling: the graph simulator against MuJoCo, one cube hitting ten others; scaling: sampling and
-    calibration with one and two Ray workers, and with one worker killed.
+    calibration with one and two Ray workers, and with one worker killed; growth: how time and
+    memory grow with the number of simulations, pairs, targets, strikes and impacts.
     """
     data: OptionalPath = None
     """Folder of the public data sets; by default that of the environment variable CLASHSIM_DATA."""
@@ -106,7 +108,8 @@ class BenchCommandOptions:
     """JSON file, rewritten after each row; a row that cannot be measured has the reason (why)."""
     plot: OptionalPath = None
     """Picture file for a plot: accuracy over the number of impacts (accuracy benchmarks), predicted
-    probabilities against observed shares (planning), or restitution (contact).
+    probabilities against observed shares (planning), restitution (contact), or time and memory
+    (growth).
     """
     execution: OmitArgPrefixes[ExecutionOptions] = ExecutionOptions()
 

@@ -22,7 +22,7 @@ from clashsim.fit.distil import DistillationConfig, DistilledModel, distil
 from clashsim.fit.sample import fingerprint, sample
 from clashsim.fit.solved_model import SolvedModel
 from clashsim.fit.strike_engines import StrikeEngine
-from clashsim.nets.impact import ImpactNet
+from clashsim.nets.impact import net_of_shape
 
 # A model of a scene's collisions that is calibrated.
 BaseModel = SolvedModel | DistilledModel
@@ -171,7 +171,7 @@ def base_bytes(base: DistilledModel) -> bytes:
 def load_base(scene: Scene, path: Path) -> DistilledModel:
     """Read a distilled model of `scene` from a file that `base_bytes` made."""
     with safe_open(path, "pt") as file:
-        net = ImpactNet(**json.loads(file.metadata()["shape"]))
+        net = net_of_shape(json.loads(file.metadata()["shape"]))
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     low = np.asarray(tensors.pop("low"))
     high = np.asarray(tensors.pop("high"))

@@ -19,7 +19,7 @@ import torch
 
 from clashsim.core.errors import RunError
 from clashsim.core.scene_model import SceneModel
-from clashsim.nets.impact import ImpactNet
+from clashsim.nets.impact import ImpactNet, net_of_shape
 
 Tensors = dict[str, np.ndarray]
 _SCENE_FILES = ("xml", "assets")  # fields of a scene that are stored as separate files
@@ -199,12 +199,13 @@ def _network(shape: dict[str, Any], tensors: Tensors) -> ImpactNet:
     own = {key.removeprefix(_NETWORK): _array(key, tensors, "float32") for key in keys}
     layers = sum(name.startswith("weights.") for name in own)
     weights = [own[f"weights.{i}"].shape for i in range(layers)]
-    sizes = [shape["inputs"], *[shape["width"]] * (layers - 1), shape["outputs"]]
+    outputs = shape["outputs"] * shape.get("heads", 1)
+    sizes = [shape["inputs"], *[shape["width"]] * (layers - 1), outputs]
     expected = [(shape["members"], a, b) for a, b in itertools.pairwise(sizes)]
     if shape["layers"] != layers or weights != expected:
         raise ValueError(
             f"the network has the shape {shape} in config.json, but its weights do not"
         )
-    net = ImpactNet(**shape)
+    net = net_of_shape(shape)
     net.load_state_dict({name: torch.from_numpy(array) for name, array in own.items()})
     return net.requires_grad_(False)

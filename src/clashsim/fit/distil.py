@@ -201,8 +201,9 @@ class DistilledModel:
 
     def _unit(self, frame: ContactFrame, theta: np.ndarray) -> np.ndarray:
         """Theta (p,) or (N, p) on its unit scale, (N, p)."""
-        params = self.scene.params
-        return to_unit(params, np.broadcast_to(theta, (len(frame.features), len(params))))
+        # One theta for all impacts is converted once.
+        unit = to_unit(self.scene.params, np.asarray(theta))
+        return unit if unit.ndim == 2 else np.tile(unit, (len(frame.features), 1))
 
 
 def predict_change(scene: Scene, net: ImpactNet, features: Tensor, unit: Tensor) -> Tensor:

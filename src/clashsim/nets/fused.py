@@ -323,6 +323,7 @@ def fits(net: ImpactNet) -> bool:
     shape = net.shape
     return (
         shape["activation"] == "silu"
+        and "heads" not in shape
         and shape["inputs"] <= _INPUTS
         and shape["outputs"] <= _OUTPUTS
         and shape["width"] <= WIDTH

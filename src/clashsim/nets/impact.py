@@ -105,3 +105,36 @@ class ImpactNet(nn.Module):
             if i < last:
                 hidden = self.activation(hidden)
         return hidden * self.size
+
+
+class SharedNet(ImpactNet):
+    """One perceptron with several heads: (N, inputs) -> (heads, N, outputs).
+
+    Each head stands for a member of an ensemble; `clashsim.fit.compress` trains them.
+
+    Attributes:
+        heads: Their number.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, heads: int, **shape: Any) -> None:
+        """Make a network with random weights.
+
+        Args:
+            inputs: Number of inputs.
+            outputs: Number of outputs of a head.
+            heads: Number of heads.
+            shape: Other arguments of `ImpactNet`.
+        """
+        super().__init__(inputs, heads * outputs, **shape)
+        self.shape |= {"outputs": outputs, "heads": heads}
+        self.heads = heads
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs (heads, N, outputs) of all heads at x (N, inputs)."""
+        together = super().forward(x)[0]
+        return together.reshape(len(x), self.heads, -1).transpose(0, 1)
+
+
+def net_of_shape(shape: dict[str, Any]) -> ImpactNet:
+    """A network by the `shape` that a model file keeps."""
+    return SharedNet(**shape) if "heads" in shape else ImpactNet(**shape)

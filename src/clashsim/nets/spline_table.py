@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from clashsim.nets.compiled_spline import read_rows
+
 _WINDOW = 4  # cubic B-splines that are not zero in a cell, along one axis
 
 
@@ -94,11 +96,26 @@ class SplineTable(nn.Module):
                 weight = weight * along_axis[:, tap]
             yield first + offset, weight
 
-    def read(self, x: np.ndarray) -> np.ndarray:
-        """The same as `forward`, for arrays and without gradients."""
+    def read(self, x: np.ndarray, columns: slice | None = None) -> np.ndarray:
+        """The same as `forward`, for arrays and without gradients.
+
+        Args:
+            x: (N, d).
+            columns: Those of the c functions that are read; None: all.
+        """
+        columns = columns or slice(0, self.rows.shape[1])
+        if self.rows.device.type == "cpu" and self.rows.dtype == torch.float64:
+            grid = (self.low, self.step, self.last, self.stride, self.window)
+            return read_rows(
+                self.rows.numpy(),
+                tuple(tensor.numpy() for tensor in grid),
+                np.ascontiguousarray(x, float),
+                columns.start,
+                columns.stop - columns.start,
+            )
         with torch.no_grad():
             points = torch.as_tensor(x, dtype=self.rows.dtype, device=self.rows.device)
-            return self(points).cpu().numpy()
+            return self(points)[:, columns].cpu().numpy()
 
     def _cell(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The first row (N,) with a weight at x (N, d), and the weights (N, 4) along each axis."""

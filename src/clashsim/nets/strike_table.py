@@ -182,18 +182,19 @@ class StrikeTable(nn.Module):
         self, pose: np.ndarray, strike: np.ndarray, noise: np.ndarray | None = None
     ) -> np.ndarray:
         """The same as `forward`, for arrays and without gradients."""
-        with torch.no_grad():
-            poses = self(
-                self._tensor(pose),
-                self._tensor(strike),
-                None if noise is None else self._tensor(noise),
-            )
-            return poses.cpu().numpy()
-
-    def _tensor(self, values: np.ndarray) -> Tensor:
-        """Values with the precision and on the device of the table."""
-        rows = self.table.rows
-        return torch.as_tensor(values, dtype=rows.dtype, device=rows.device)
+        wanted = _REST if noise is None else slice(_REST.start, _REST_CHANGE.stop)
+        columns = self.table.read(strike, wanted) * np.asarray(strike)[:, self._speed, None] ** 2
+        moved = columns[:, :3]
+        if noise is not None:
+            change = columns[:, 3:].reshape(-1, 3, 3)
+            moved = moved + (change * np.asarray(noise)[:, None]).sum(2)
+        cos = np.cos(pose[:, 2])
+        sin = np.sin(pose[:, 2])
+        out = np.array(pose, float)
+        out[:, 0] += cos * moved[:, 0] - sin * moved[:, 1]
+        out[:, 1] += sin * moved[:, 0] + cos * moved[:, 1]
+        out[:, 2] += moved[:, 2]
+        return out
 
     def _runs_in_kernel(self, *tensors: Tensor | None) -> bool:
         """Whether the kernel of `clashsim.nets.fused` can do the work.

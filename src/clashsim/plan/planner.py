@@ -12,8 +12,8 @@ from clashsim.core.errors import DataError
 from clashsim.core.protocols import StrikeModel
 from clashsim.optim import device_search
 from clashsim.optim.search import (
+    BatchedCmaEs,
     Cem,
-    CmaEs,
     evaluate_random_points,
     minimise,
     pick_distant,
@@ -253,7 +253,7 @@ def _search_populations(
     centres, centre_costs = pick_distant(scattered, costs, starts)
     centres = centres.reshape(tasks * starts, dim)
     centre_costs = centre_costs.reshape(tasks * starts)
-    searcher_type = CmaEs if config.method == "cmaes" else Cem
+    searcher_type = BatchedCmaEs if config.method == "cmaes" else Cem
     searcher = searcher_type(centres, budget.population, config.seed)
 
     def cost_of_starts(points: np.ndarray) -> np.ndarray:

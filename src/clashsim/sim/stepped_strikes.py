@@ -15,6 +15,7 @@ from clashsim.core.impacts import MotionBefore
 from clashsim.core.protocols import Simulator
 from clashsim.core.scene import Scene
 from clashsim.core.strike_geometry import before_from_strikes, move_pair_to, strike_ranges
+from clashsim.sim.hybrid.simulator import HybridSim
 from clashsim.sim.mujoco.impacts import rest_height
 
 _RUN_UP = 0.01  # m that the striker moves before it hits
@@ -76,7 +77,17 @@ class SteppedStrikes:
         Returns:
             Poses at rest (N, 3).
         """
-        return planar_pose(self.scene, self.path(pose, strike)[:, -1])
+        if not isinstance(self.simulator, HybridSim):
+            return planar_pose(self.scene, self.path(pose, strike)[:, -1])
+        start, velocity = self.starts(pose, strike)
+        hit_time, _ = self.hit_and_retreat(velocity)
+        settled = self.simulator.settle(start, control=self.control(velocity), earliest=hit_time)
+        return planar_pose(self.scene, settled.states)
+
+    @property
+    def steps(self) -> int:
+        """Steps so far, of simulators that count them."""
+        return int(getattr(self.simulator, "steps", 0))
 
     def path(self, pose: np.ndarray, strike: np.ndarray) -> np.ndarray:
         """States (N, T + 1, s) from the striker's run-up on; arguments as for `starts`."""
@@ -119,10 +130,15 @@ class SteppedStrikes:
             Controls (N, T, 2), m/s.
         """
         time = (np.arange(round(self.seconds / self.dt)) + 0.5) * self.dt  # middles of the steps
-        hit_time = _RUN_UP / np.linalg.norm(velocity, axis=1)
-        retreat_time = np.ceil((hit_time + _FOLLOW_THROUGH) / _CONTROL_PERIOD) * _CONTROL_PERIOD
+        _, retreat_time = self.hit_and_retreat(velocity)
         forward = (time[None] < retreat_time[:, None])[..., None]
         return np.where(forward, velocity[:, None], -velocity[:, None])
+
+    def hit_and_retreat(self, velocity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Times (N,), s, at which strikers of velocities (N, 2), m/s, hit and then draw back."""
+        hit_time = _RUN_UP / np.linalg.norm(velocity, axis=1)
+        retreat_time = np.ceil((hit_time + _FOLLOW_THROUGH) / _CONTROL_PERIOD) * _CONTROL_PERIOD
+        return hit_time, retreat_time
 
 
 def planar_pose(scene: Scene, state: np.ndarray) -> np.ndarray:

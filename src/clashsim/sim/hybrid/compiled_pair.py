@@ -1,4 +1,4 @@
-"""A learned pair in a compiled model, and its mechanics at the instant it touches."""
+"""A learned pair in a compiled model, and its mechanics at the instants it touches."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import numpy as np
 from clashsim.core.contact_geometry import PairPoser
 from clashsim.core.errors import SceneError
 from clashsim.core.mobility import Mobility, bounding_radius
+from clashsim.sim.hybrid.compiled_steps import near_rows
+from clashsim.sim.hybrid.contact_probe import ContactProbe
 from clashsim.sim.hybrid.guards import ContactMechanics
 from clashsim.sim.hybrid.pairs import MEMORY_PER_PAIR, LearnedPair, WatchedGeoms
+from clashsim.sim.hybrid.row_math import component, cross, dot
 from clashsim.sim.mujoco.impacts import joint_damping
 
 # m: surfaces at this distance are taken to touch; at zero their nearest points give no normal.
@@ -22,55 +25,75 @@ TOUCH_DISTANCE = 0.5e-5
 # so seen by contact sensors, as soon as it overlaps, and gets no force.
 _EXCLUDED_MARGIN = -1.0
 _EXCLUDED_GAP = 1.0
-_SEARCH_DISTANCE = 1.0  # m: geoms farther apart than this count as this far apart
+_CLEARANCE = 1e-3  # m, by which bounding spheres have to be apart
+_TINY_STIFFNESS = 1e-9  # 1/s^2, keeps a division defined
 _NO_NORMAL = 1e-12  # m: nearest points this close to each other give no normal
 
 
 @dataclass(frozen=True, eq=False)
-class ContactState:
-    """One pair at the instant it touches; k = 3 in a plane, 6 in space.
+class ContactStates:
+    """m pairs at the instants they touch; k = 3 in a plane, 6 in space.
 
     Twists (m/s and rad/s) and impulses (N s and N m s) refer to the origin of the struck body, in
     the axes of the scene (of its plane, where it has one).
 
     Attributes:
-        before: (d,), as in `Impacts`.
-        struck_twist: (k,), of the struck body before the collision.
-        striker_twist: (k,), of the striker, at the point of it that is at the struck body's origin.
-        point: (2,) or (3,), m, as in `Contact`.
-        normal: (2,) or (3,), as in `Contact`.
-        struck_inverse_inertia: (k, k), as in `ContactMechanics`.
-        striker_inverse_inertia: (k, k), as in `ContactMechanics`.
-        normal_jacobian: (k,), as in `ContactMechanics`.
-        qvel_per_twist: (k, m), the struck body's m entries of qvel for each unit twist.
-        striker_qvel_per_impulse: (nv, k), change of the whole qvel by a unit impulse on the
+        has_normal: (m,), whether a contact normal can be found.
+        before: (m, d), as in `Impacts`.
+        struck_twist: (m, k), of the struck body before the collision.
+        striker_twist: (m, k), of the striker, at the point of it that is at the struck body's
+            origin.
+        point: (m, 2) or (m, 3), m, as in `Contact`.
+        normal: (m, 2) or (m, 3), as in `Contact`.
+        mechanics: How the pairs respond to impulses.
+        qvel_per_twist: (m, k, nv), change of the whole qvel for each unit twist of the struck body.
+        striker_qvel_per_impulse: (m, nv, k), change of the whole qvel by a unit impulse on the
             striker.
     """
 
+    has_normal: np.ndarray
     before: np.ndarray
     struck_twist: np.ndarray
     striker_twist: np.ndarray
     point: np.ndarray
     normal: np.ndarray
-    struck_inverse_inertia: np.ndarray
-    striker_inverse_inertia: np.ndarray
-    normal_jacobian: np.ndarray
+    mechanics: ContactMechanics
     qvel_per_twist: np.ndarray
     striker_qvel_per_impulse: np.ndarray
 
     @property
-    def closing_speed(self) -> float:
-        """Speed at which the surfaces approach, m/s."""
-        return -float(self.normal_jacobian @ (self.struck_twist - self.striker_twist))
+    def closing_speed(self) -> np.ndarray:
+        """Speeds (m,) at which the surfaces approach, m/s."""
+        relative = self.struck_twist - self.striker_twist
+        return -np.einsum("mk,mk->m", self.mechanics.normal_jacobian, relative)
+
+    def __getitem__(self, rows: np.ndarray) -> ContactStates:
+        return ContactStates(**{name: value[rows] for name, value in vars(self).items()})
+
+    @staticmethod
+    def joined(parts: Sequence[ContactStates]) -> ContactStates:
+        """Those of several pairs, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        names = [name for name in vars(parts[0]) if name != "mechanics"]
+        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        mechanics = ContactMechanics.joined([part.mechanics for part in parts])
+        return ContactStates(mechanics=mechanics, **arrays)
 
 
-def stack_mechanics(contacts: list[ContactState]) -> ContactMechanics:
-    """The mechanics of several pairs as arrays with one row per pair."""
-    return ContactMechanics(
-        np.stack([c.struck_inverse_inertia for c in contacts]),
-        np.stack([c.striker_inverse_inertia for c in contacts]),
-        np.stack([c.normal_jacobian for c in contacts]),
-    )
+@dataclass(frozen=True, eq=False)
+class _Bounds:
+    """A box about a struck body and a sphere about its striker's origin.
+
+    Attributes:
+        centre: (3,), m, of the box in the struck body's frame.
+        half_size: (3,), m.
+        striker_radius: m.
+    """
+
+    centre: np.ndarray
+    half_size: np.ndarray
+    striker_radius: float
 
 
 class CompiledPair:
@@ -96,6 +119,7 @@ class CompiledPair:
         pair: LearnedPair,
         watched: Sequence[WatchedGeoms],
         *,
+        probe: mujoco.MjModel,
         index: int,
         memory: int,
     ) -> None:
@@ -105,6 +129,7 @@ class CompiledPair:
             model: Compiled from the spec of `add_learned_pairs`.
             pair: The learned pair.
             watched: The geoms of its bodies that may collide.
+            probe: The model of `probe_model`.
             index: Of the pair among all learned pairs.
             memory: Index in userdata at which the memory of all learned pairs begins.
         """
@@ -122,6 +147,13 @@ class CompiledPair:
         self._geoms = [
             (int(model.geom(part.struck).id), int(model.geom(part.striker).id)) for part in watched
         ]
+        self._probe_sensors = [
+            tuple(
+                int(probe.sensor(f"clashsim/{name}/{index}/{part}").adr[0])
+                for name in ("distance", "nearest")
+            )
+            for part in range(len(watched))
+        ]
         self.struck = Mobility.of(model, pair.struck)
         if self.struck.fixed:
             raise SceneError(
@@ -130,6 +162,11 @@ class CompiledPair:
             )
         self._striker = int(model.body_weldid[int(model.geom_bodyid[self._geoms[0][1]])])  # body
         striker = Mobility.of(model, pair.striker)
+        self._striker_mobility = striker
+        # Degrees of freedom that an impulse on a body moves: those of its tree of bodies.
+        self._struck_dofs = _dofs_of_tree(model, self.struck)
+        self._striker_dofs = _dofs_of_tree(model, striker)
+        self._bounds = self._bounds_of(model)
         # m, of the struck body about its origin; None where the speed of its surface alone says
         # nothing about how fast the pair closes.
         self._radius: float | None = None
@@ -150,16 +187,24 @@ class CompiledPair:
         self.body_up = self.zero_yaw_rotation.T @ self.plane_normal
         self._striker_zero_yaw_rotation = self.scene.striker_body.rotation
 
-    def set_owner(self, by_mujoco: bool, margin: np.ndarray, gap: np.ndarray) -> None:
+    def set_owner(
+        self,
+        by_mujoco: bool,
+        margin: np.ndarray,
+        gap: np.ndarray,
+        rows: np.ndarray | slice = slice(None),
+    ) -> None:
         """Give the pair's contact to MuJoCo's solver, or take it out.
 
         Args:
             by_mujoco: Whether MuJoCo resolves the contact.
-            margin: (..., npair), of contact pairs, written to.
-            gap: (..., npair), of contact pairs, written to.
+            margin: (n, npair), of contact pairs, written to.
+            gap: (n, npair), of contact pairs, written to.
+            rows: Of the n simulations.
         """
-        margin[..., self._pair_rows] = self._margin if by_mujoco else _EXCLUDED_MARGIN
-        gap[..., self._pair_rows] = self._gap if by_mujoco else _EXCLUDED_GAP
+        for i, pair in enumerate(self._pair_rows):
+            margin[rows, pair] = self._margin[i] if by_mujoco else _EXCLUDED_MARGIN
+            gap[rows, pair] = self._gap[i] if by_mujoco else _EXCLUDED_GAP
 
     def touches(self, sensors: np.ndarray) -> np.ndarray:
         """Whether any geoms of the two bodies touch, (n,), from sensors (n, nsensordata)."""
@@ -176,114 +221,111 @@ class CompiledPair:
         expected = sensors[:, self._ground].sum(1) + sensors[:, self._found].sum(1)
         return np.less_equal(sensors[:, self._all].sum(1), expected)
 
-    def is_slower_than(self, speed: float, qvel: np.ndarray) -> bool:
-        """Whether the pair closes at less than `speed` (m/s) wherever it touches.
+    def is_slower_than(self, speed: float, qvel: np.ndarray) -> np.ndarray:
+        """Whether pairs (m,) close at less than `speed` (m/s) wherever they touch.
 
-        It takes a fraction of the time of `contact_state`, but may say no where that says yes.
+        It takes a fraction of the time of `contact_states`, but may say no where that says yes.
 
         Args:
             speed: m/s.
-            qvel: (nv,), velocity of the simulation.
+            qvel: (m, nv), velocities of the simulations.
         """
         if self._radius is None:
-            return False
-        velocity = qvel[self.struck.qvel]
-        linear = float(np.linalg.norm(velocity[:3]))
-        return linear + self._radius * float(np.linalg.norm(velocity[3:])) < speed
+            return np.zeros(len(qvel), bool)
+        velocity = qvel[:, self.struck.qvel]
+        linear = np.sqrt(dot(velocity[:, :3], velocity[:, :3]))
+        angular = np.sqrt(dot(velocity[:, 3:], velocity[:, 3:]))
+        return np.asarray(linear + self._radius * angular < speed)
 
-    def distance(
-        self, model: mujoco.MjModel, data: mujoco.MjData, nearest_points: np.ndarray | None = None
-    ) -> float:
-        """Compute the signed distance (m) of the two bodies at the poses of `data`.
+    def may_touch(self, qpos: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Whether pairs (m,) are not surely apart in simulations `rows` of positions (n, nq).
+
+        They surely are if a sphere about the striker does not reach a box about the struck body.
+        """
+        if self._bounds is None:
+            return np.ones(len(rows), bool)
+        struck, striker = (
+            (body.qpos, body.free, body.position, body.slides)
+            for body in (self.struck, self._striker_mobility)
+        )
+        bounds = (self._bounds.centre, self._bounds.half_size, self._bounds.striker_radius)
+        return near_rows(qpos, rows, struck, striker, bounds)
+
+    def nearest_points(
+        self, probe: ContactProbe, rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Signed distances (m) of the two bodies where simulations of a probe were put.
 
         Args:
-            model: The compiled model.
-            data: After `mj_kinematics`.
-            nearest_points: (6,), written to: nearest points of the struck body and the striker, m,
-                world axes.
+            probe: The probe.
+            rows: (m,), indices of its simulations.
+
+        Returns:
+            Distances (m,), and nearest points (m, 6) of the struck body and the striker, m, world.
         """
-        nearest = np.inf
-        points = np.zeros(6)
-        for struck, striker in self._geoms:
-            if len(self._geoms) > 1 and self._surely_beyond(model, data, struck, striker, nearest):
-                continue
-            distance = mujoco.mj_geomDistance(
-                model, data, struck, striker, _SEARCH_DISTANCE, points
-            )
-            if distance < nearest:
-                nearest = float(distance)
-                if nearest_points is not None:
-                    nearest_points[:] = points
-        return nearest
+        distance = np.full(len(rows), np.inf)
+        points = np.zeros((len(rows), 6))
+        for distance_sensor, points_sensor in self._probe_sensors:
+            found = probe.sensor(rows, distance_sensor, 1)[:, 0]
+            nearer = found < distance
+            distance = np.where(nearer, found, distance)
+            points[nearer] = probe.sensor(rows[nearer], points_sensor, 6)
+        return distance, points
 
-    def _surely_beyond(
-        self, model: mujoco.MjModel, data: mujoco.MjData, a: int, b: int, distance: float
-    ) -> bool:
-        """Whether two geoms are farther apart than a distance (m), by their bounding spheres."""
-        radii = model.geom_rbound[[a, b]]
-        if not radii.all():  # a plane has no end
-            return False
-        between = np.linalg.norm(data.geom_xpos[a] - data.geom_xpos[b])
-        return bool(between - radii.sum() > distance)
-
-    def contact_state(self, model: mujoco.MjModel, data: mujoco.MjData) -> ContactState | None:
-        """The pair at the qpos and qvel of `data`; None where no contact normal can be found."""
-        mujoco.mj_kinematics(model, data)
-        mujoco.mj_comPos(model, data)
-        mujoco.mj_makeM(model, data)
-        mujoco.mj_factorM(model, data)
-        nearest_points = np.zeros(6)
-        distance = self.distance(model, data, nearest_points)
+    def contact_states(
+        self, probe: ContactProbe, rows: np.ndarray, qvel: np.ndarray
+    ) -> ContactStates:
+        """The pairs where simulations `rows` (m,) of a probe were put, at velocities (m, nv)."""
+        distance, points = self.nearest_points(probe, rows)
         basis = np.eye(3) if self.plane is None else self.plane[:2]  # rows: axes of the scene
-        separation = basis @ (nearest_points[:3] - nearest_points[3:])
-        if distance <= 0:  # overlapping: the nearest points have changed sides
-            separation = separation * -1.0
-        length = float(np.linalg.norm(separation))
-        if length < _NO_NORMAL:
-            return None
-        normal = separation / length
-        point = basis @ nearest_points[3:]
+        separation = _in_axes(basis, points[:, :3] - points[:, 3:])
+        # Of bodies that overlap the nearest points have changed sides.
+        separation = np.where(distance[:, None] <= 0, -separation, separation)
+        length = np.sqrt((separation**2).sum(1))
+        has_normal = length >= _NO_NORMAL
+        placeholder = np.eye(len(basis))[0]
+        safe_length = np.where(has_normal, length, 1.0)[:, None]
+        normal = np.where(has_normal[:, None], separation / safe_length, placeholder)
+        point = _in_axes(basis, points[:, 3:])
 
-        origin = data.xpos[self.struck.body].copy()
-        struck_twist, _ = self._twist(model, data, self.struck.body, point=origin)
-        striker_twist, striker_jacobian = self._twist(model, data, self._striker, point=origin)
-        striker_own_twist, _ = self._twist(
-            model, data, self._striker, point=data.xpos[self._striker].copy()
-        )
-        struck_pose = self._pose(data, self.struck.body, self.zero_yaw_rotation)
-        striker_pose = self._pose(data, self._striker, self._striker_zero_yaw_rotation)
-        qvel_per_twist, struck_inverse_inertia = self._struck_response(model, data)
+        origin = probe.xpos[rows, self.struck.body]
+        striker_origin = probe.xpos[rows, self._striker]
+        to_twist = self._world_to_twist()
+        struck_jacobian = to_twist @ probe.jacobian(rows, self.struck.body, origin)
+        striker_jacobian = to_twist @ probe.jacobian(rows, self._striker, origin)
+        own_jacobian = to_twist @ probe.jacobian(rows, self._striker, striker_origin)
+        struck_twist = np.einsum("mkv,mv->mk", struck_jacobian, qvel)
+        own_twist = np.einsum("mkv,mv->mk", own_jacobian, qvel)
+        struck_pose = self._poses(probe, rows, self.struck.body, self.zero_yaw_rotation)
+        striker_pose = self._poses(probe, rows, self._striker, self._striker_zero_yaw_rotation)
+        qvel_per_twist, struck_inverse_inertia = self._struck_response(probe, rows, struck_jacobian)
         qvel_per_impulse, striker_inverse_inertia = self._striker_response(
-            model, data, striker_jacobian
+            probe, rows, striker_jacobian
         )
-        return ContactState(
-            before=np.concatenate([struck_pose, struck_twist, striker_pose, striker_own_twist]),
+        return ContactStates(
+            has_normal=has_normal,
+            before=np.concatenate([struck_pose, struck_twist, striker_pose, own_twist], axis=1),
             struck_twist=struck_twist,
-            striker_twist=striker_twist,
+            striker_twist=np.einsum("mkv,mv->mk", striker_jacobian, qvel),
             point=point,
             normal=normal,
-            struck_inverse_inertia=struck_inverse_inertia,
-            striker_inverse_inertia=striker_inverse_inertia,
-            normal_jacobian=self._normal_jacobian(point - basis @ origin, normal),
+            mechanics=ContactMechanics(
+                struck_inverse_inertia,
+                striker_inverse_inertia,
+                self._normal_jacobian(point - _in_axes(basis, origin), normal),
+            ),
             qvel_per_twist=qvel_per_twist,
             striker_qvel_per_impulse=qvel_per_impulse,
         )
 
-    def contact_states_at(
-        self, model: mujoco.MjModel, data: mujoco.MjData, before: np.ndarray
-    ) -> list[ContactState]:
-        """Put the pair as in each row of `before` (N, d) and look at it; `data` is overwritten."""
-        qpos = np.tile(model.qpos0, (len(before), 1))
-        qvel = np.zeros((len(before), model.nv))
+    def contact_states_at(self, probe: ContactProbe, before: np.ndarray) -> ContactStates:
+        """Put the pair as in each row of `before` (m, d), at most as many as the probe has."""
+        qpos = np.tile(probe.model.qpos0, (len(before), 1))
+        qvel = np.zeros((len(before), probe.model.nv))
         PairPoser(self.scene).write(before, qpos, qvel)
-        contacts = []
-        for row in range(len(before)):
-            data.qpos[:] = qpos[row]
-            data.qvel[:] = qvel[row]
-            contact = self.contact_state(model, data)
-            assert contact is not None  # bodies that were brought to touch are a little apart
-            contacts.append(contact)
-        return contacts
+        rows = np.arange(len(before))
+        probe.put(rows, qpos)
+        return self.contact_states(probe, rows, qvel)
 
     def _ground_is_plane(self) -> bool:
         """Whether the ground of the model's scene is a plane, over whose edge nothing can tip."""
@@ -292,64 +334,105 @@ class CompiledPair:
         kind = int(self.scene.base.geom(self.scene.ground).type[0])
         return kind == int(mujoco.mjtGeom.mjGEOM_PLANE)
 
+    def _bounds_of(self, model: mujoco.MjModel) -> _Bounds | None:
+        """What surely holds the pair's geoms; None where a mechanism moves one, or one is endless.
+
+        A box is in the axes of a free struck body. Of other bodies it is as large as a sphere.
+        """
+        mobilities = (self.struck, self._striker_mobility)
+        if any(mobility.mechanism is not None for mobility in mobilities):
+            return None
+        data = mujoco.MjData(model)
+        mujoco.mj_kinematics(model, data)
+        struck_geoms, striker_geoms = (np.array(geoms) for geoms in zip(*self._geoms, strict=True))
+        radius = model.geom_rbound
+        if not (radius[struck_geoms].all() and radius[striker_geoms].all()):  # a plane has no end
+            return None
+        offset = np.linalg.norm(
+            data.geom_xpos[striker_geoms] - data.xpos[self._striker_mobility.body], axis=1
+        )
+        striker_radius = float((offset + radius[striker_geoms]).max()) + _CLEARANCE
+        body = self.struck.body
+        if not self.struck.free:
+            offset = np.linalg.norm(data.geom_xpos[struck_geoms] - data.xpos[body], axis=1)
+            half_size = np.full(3, (offset + radius[struck_geoms]).max())
+            return _Bounds(np.zeros(3), half_size, striker_radius)
+        low, high = [], []
+        rotation = data.xmat[body].reshape(3, 3)
+        for geom in struck_geoms:
+            centre, half = np.split(model.geom_aabb[geom], 2)
+            axes = rotation.T @ data.geom_xmat[geom].reshape(3, 3)
+            in_body = rotation.T @ (data.geom_xpos[geom] - data.xpos[body]) + axes @ centre
+            extent = np.abs(axes) @ half
+            low.append(in_body - extent)
+            high.append(in_body + extent)
+        lowest, highest = np.min(low, axis=0), np.max(high, axis=0)
+        return _Bounds((lowest + highest) / 2, (highest - lowest) / 2, striker_radius)
+
     def _normal_jacobian(self, arm: np.ndarray, normal: np.ndarray) -> np.ndarray:
-        """(k,): from a twist at the origin to the normal velocity of a point `arm` (m) from it."""
+        """(m, k): from twists at origins to normal velocities of points `arm` (m, c) from them."""
         if self.plane is None:
-            return np.concatenate([normal, np.cross(arm, normal)])
-        moment = arm[0] * normal[1] - arm[1] * normal[0]
-        return np.concatenate([normal, [moment]])
+            return np.concatenate([normal, cross(arm, normal)], axis=1)
+        moment = arm[:, 0] * normal[:, 1] - arm[:, 1] * normal[:, 0]
+        return np.concatenate([normal, moment[:, None]], axis=1)
 
     def _struck_response(
-        self, model: mujoco.MjModel, data: mujoco.MjData
+        self, probe: ContactProbe, rows: np.ndarray, jacobian: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The struck body's entries of qvel per unit twist (k, m), and inverse inertia (k, k)."""
+        """Change of qvel per unit twist (m, k, nv) of the struck body, inverse inertia (m, k, k).
+
+        Args:
+            probe: Was put where the pairs touch.
+            rows: (m,), of its simulations.
+            jacobian: (m, k, nv), of the struck body's twist.
+        """
         k = self._twist_size
-        world_to_twist = self._world_to_twist()
-        coordinates = np.repeat(data.qpos[None, self.struck.qpos], k, 0)
-        qvel_per_twist = self.struck.rates(
-            world_to_twist[:, :3], world_to_twist[:, 3:], coordinates
-        )
+        m = len(rows)
+        to_twist = self._world_to_twist()
+        coordinates = np.repeat(probe.coordinates(rows)[:, self.struck.qpos], k, axis=0)
+        linear = np.tile(to_twist[:, :3], (m, 1))
+        angular = np.tile(to_twist[:, 3:], (m, 1))
+        own = self.struck.rates(linear, angular, coordinates)
+        qvel = np.zeros((m, k, probe.model.nv))
+        qvel[:, :, self.struck.qvel] = own.reshape(m, k, -1)
+        inertia = probe.inertia(rows, self._struck_dofs)
         if len(self.struck.qvel) < k:
             # Its joints allow no unit twist, but an impulse still has an effect.
-            _, jacobian = self._twist(
-                model, data, self.struck.body, point=data.xpos[self.struck.body].copy()
-            )
-            solved = np.zeros((k, model.nv))
-            mujoco.mj_solveM(model, data, solved, jacobian)
-            return qvel_per_twist, jacobian @ solved.T
-        qvel = np.zeros((k, model.nv))  # a row for each unit twist
-        qvel[:, self.struck.qvel] = qvel_per_twist
-        momentum = np.zeros((k, model.nv))
-        for i in range(k):
-            mujoco.mj_mulM(model, data, momentum[i], qvel[i])
-        return qvel_per_twist, np.linalg.inv(qvel @ momentum.T)
+            in_tree = jacobian[:, :, self._struck_dofs]
+            return qvel, in_tree @ np.linalg.solve(inertia, np.swapaxes(in_tree, 1, 2))
+        in_tree = qvel[:, :, self._struck_dofs]
+        return qvel, np.linalg.inv(in_tree @ inertia @ np.swapaxes(in_tree, 1, 2))
 
     def _striker_response(
-        self, model: mujoco.MjModel, data: mujoco.MjData, jacobian: np.ndarray
+        self, probe: ContactProbe, rows: np.ndarray, jacobian: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Change of qvel by a unit impulse on the striker (nv, k), and inverse inertia (k, k).
+        """Change of qvel by unit impulses on strikers (m, nv, k), inverse inertia (m, k, k).
 
-        `jacobian` (k, nv) is that of the striker's twist; a fixed striker's is zero.
+        Arguments as for `_struck_response`; the Jacobian of a fixed striker is zero.
         """
-        qvel_per_impulse = np.zeros((model.nv, self._twist_size))
-        if jacobian.any() and self._damping.any():
-            inertia = np.zeros((model.nv, model.nv))
-            mujoco.mj_fullM(model, data, inertia)
+        m = len(rows)
+        qvel_per_impulse = np.zeros((m, probe.model.nv, self._twist_size))
+        if self._striker_mobility.fixed:
+            return qvel_per_impulse, np.zeros((m, self._twist_size, self._twist_size))
+        dofs = self._striker_dofs
+        inertia = probe.inertia(rows, dofs)
+        if self._damping.any():
             # What dampers take during a contact is as if the joints had more inertia.
-            inertia += np.diag(self.contact_duration(model) * self._damping)
-            qvel_per_impulse = np.linalg.solve(inertia, jacobian.T)
-        elif jacobian.any():
-            solved = np.zeros((self._twist_size, model.nv))
-            mujoco.mj_solveM(model, data, solved, jacobian)
-            qvel_per_impulse = solved.T
-        return qvel_per_impulse, jacobian @ qvel_per_impulse
+            duration = self.contact_duration(probe.solref(rows, int(self._pair_rows[0])))
+            added = duration[:, None] * self._damping[dofs]
+            inertia = inertia + added[:, None] * np.eye(len(dofs))
+        in_tree = jacobian[:, :, dofs]
+        solved = np.linalg.solve(inertia, np.swapaxes(in_tree, 1, 2))
+        qvel_per_impulse[:, dofs] = solved
+        return qvel_per_impulse, in_tree @ solved
 
-    def contact_duration(self, model: mujoco.MjModel) -> float:
-        """Duration (s) of a contact of the pair: half a period of its spring (MuJoCo's solref)."""
-        first, second = map(float, model.pair_solref[self._pair_rows[0]])
-        if first < 0:  # -stiffness, -damping
-            return np.pi / np.sqrt(-first)
-        return np.pi * first * second  # time constant and damping ratio
+    @staticmethod
+    def contact_duration(solref: np.ndarray) -> np.ndarray:
+        """Durations (m,), s, of contacts: half a period of the spring of solref (m, 2)."""
+        first, second = solref.T
+        # -stiffness and -damping, or time constant and damping ratio
+        half_period = np.pi / np.sqrt(np.maximum(-first, _TINY_STIFFNESS))
+        return np.where(first < 0, half_period, np.pi * first * second)
 
     def _world_to_twist(self) -> np.ndarray:
         """(k, 6): from linear and angular velocity in world axes to a twist."""
@@ -360,24 +443,36 @@ class CompiledPair:
         matrix[2, 3:] = self.plane[2]
         return matrix
 
-    def _twist(
-        self, model: mujoco.MjModel, data: mujoco.MjData, body: int, *, point: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Twist (k,) of a body at the point of it that is at `point`, and its Jacobian (k, nv)."""
-        jacobian = np.zeros((6, model.nv))
-        mujoco.mj_jac(model, data, jacobian[:3], jacobian[3:], point, body)
-        jacobian = self._world_to_twist() @ jacobian
-        return jacobian @ data.qvel, jacobian
-
-    def _pose(self, data: mujoco.MjData, body: int, zero_yaw_rotation: np.ndarray) -> np.ndarray:
-        """Pose of a body as in `Impacts`: x, y, yaw, or in space position and quaternion wxyz."""
+    def _poses(
+        self, probe: ContactProbe, rows: np.ndarray, body: int, zero_yaw_rotation: np.ndarray
+    ) -> np.ndarray:
+        """Poses (m, 3) or (m, 7) as in `Impacts`: x, y, yaw, or position and quaternion wxyz."""
+        position = probe.xpos[rows, body]
         if self.plane is None:
-            return np.concatenate([data.xpos[body], data.xquat[body]])
+            return np.concatenate([position, probe.xquat[rows, body]], axis=1)
         axis_x, axis_y, _ = self.plane
-        position = data.xpos[body]
-        heading = (data.xmat[body].reshape(3, 3) @ zero_yaw_rotation.T) @ axis_x
-        yaw = np.arctan2(axis_y @ heading, axis_x @ heading)
-        return np.array([axis_x @ position, axis_y @ position, yaw])
+        rotation = probe.xmat[rows, body].reshape(-1, 3, 3)
+        heading = _in_axes(zero_yaw_rotation.T @ axis_x, rotation)
+        yaw = np.arctan2(component(heading, axis_y), component(heading, axis_x))
+        return np.stack([component(position, axis_x), component(position, axis_y), yaw], axis=1)
+
+
+def _in_axes(axes: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Components (m, a) along axes (a, 3) of vectors (m, 3), or of rows (m, 3, 3) along one (3,).
+
+    Written as a sum, because matrix products round differently with the number of rows.
+    """
+    if axes.ndim == 1:
+        return vectors[..., 0] * axes[0] + vectors[..., 1] * axes[1] + vectors[..., 2] * axes[2]
+    return np.stack([component(vectors, axis) for axis in axes], axis=1)
+
+
+def _dofs_of_tree(model: mujoco.MjModel, body: Mobility) -> np.ndarray:
+    """Degrees of freedom (v,) of the tree of bodies of which a body is; none if it is fixed."""
+    if body.fixed:
+        return np.zeros(0, int)
+    trees = np.unique(model.dof_treeid[body.qvel])
+    return np.flatnonzero(np.isin(model.dof_treeid, trees))
 
 
 def _sensor_addresses(model: mujoco.MjModel, name: str) -> np.ndarray:

@@ -16,6 +16,8 @@ class HybridConfig:
         max_relative_std: A model whose standard deviation is larger, relative to the approach
             speed, is not used.
         fine_timestep: s, of collisions that MuJoCo resolves; None takes the author's timestep.
+        first_timestep: s, of the first step after a learned collision; None takes `fine_timestep`.
+        step_growth: Longest step after a collision, as a share of the time since that collision.
         threads: Of a batch of simulations; 0 takes one for each core.
     """
 
@@ -23,4 +25,6 @@ class HybridConfig:
     min_time_between_impacts: float = 0.005
     max_relative_std: float = 0.3
     fine_timestep: float | None = None
+    first_timestep: float | None = None
+    step_growth: float = 0.1
     threads: int = 0

@@ -6,6 +6,7 @@ create momentum. `enforce_mechanics` moves a predicted outcome to the nearest al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,6 +37,22 @@ class ContactMechanics:
     struck_inverse_inertia: np.ndarray
     striker_inverse_inertia: np.ndarray
     normal_jacobian: np.ndarray
+
+    def __getitem__(self, rows: np.ndarray) -> ContactMechanics:
+        return ContactMechanics(
+            self.struck_inverse_inertia[rows],
+            self.striker_inverse_inertia[rows],
+            self.normal_jacobian[rows],
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[ContactMechanics]) -> ContactMechanics:
+        """Those of several sets of pairs, one after the other."""
+        return ContactMechanics(
+            np.concatenate([part.struck_inverse_inertia for part in parts]),
+            np.concatenate([part.striker_inverse_inertia for part in parts]),
+            np.concatenate([part.normal_jacobian for part in parts]),
+        )
 
     @property
     def relative_inverse_inertia(self) -> np.ndarray:

@@ -37,19 +37,22 @@ class Trust(StrEnum):
     UNSURE = "standard deviation too large"
 
 
+TRUST = tuple(Trust)
+
+
 class CollisionPrediction(NamedTuple):
     """Predicted outcomes of N collisions.
 
     Attributes:
         twist_after: (N, k), of the struck body, m/s and rad/s, axes of the scene.
         std: (N, k), standard deviation of the same.
-        trust: For each of the N, whether to use the prediction and, where not, why.
+        trust: (N,), index in `TRUST` of whether to use a prediction and, where not, why.
         striker_after: (N, k), of the striker; None where the struck body's twist shows the impulse.
     """
 
     twist_after: np.ndarray
     std: np.ndarray
-    trust: list[Trust]
+    trust: np.ndarray
     striker_after: np.ndarray | None = None
 
 
@@ -142,11 +145,10 @@ class CollisionModel:
         std_in_frame = np.einsum("nij,nj->ni", np.abs(frame.axes), usable_std)
         relative_std = np.linalg.norm(std_in_frame, axis=1) / frame.speed
         inside = self._in_domain(frame, theta) & np.isfinite(after).all(1)
-        trust = [
-            self._judge(bool(is_inside), float(std_of_one))
-            for is_inside, std_of_one in zip(inside[:n], relative_std[:n], strict=True)
-        ]
-        return CollisionPrediction(after[:n], std[:n], trust, striker_after)
+        sure = relative_std <= self.max_relative_std
+        usable = np.where(sure, TRUST.index(Trust.LEARNED), TRUST.index(Trust.UNSURE))
+        trust = np.where(inside, usable, TRUST.index(Trust.OUTSIDE))
+        return CollisionPrediction(after[:n], std[:n], trust[:n], striker_after)
 
     def _predict_padded(
         self, before: np.ndarray, frame: ContactFrame, theta: np.ndarray
@@ -183,14 +185,6 @@ class CollisionModel:
             after=np.zeros((len(before), 3 if planar else 6)),  # placeholder: to be predicted
             known={name: np.full(len(before), value) for name, value in self.known.items()},
         )
-
-    def _judge(self, inside: bool, relative_std: float) -> Trust:
-        """Whether one prediction is to be used."""
-        if not inside:
-            return Trust.OUTSIDE
-        if relative_std > self.max_relative_std:
-            return Trust.UNSURE
-        return Trust.LEARNED
 
     @property
     def _theta_model(self) -> ThetaModel | None:

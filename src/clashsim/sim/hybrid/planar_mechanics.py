@@ -7,14 +7,15 @@ rigidly in a plane they are computed in MuJoCo for every pose.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import mujoco
 import numpy as np
 
 from clashsim.core.contact_geometry import Contact
 from clashsim.core.impacts import MotionBefore
-from clashsim.sim.hybrid.compiled_pair import CompiledPair, stack_mechanics
+from clashsim.sim.hybrid.compiled_pair import CompiledPair
+from clashsim.sim.hybrid.contact_probe import ContactProbe
 from clashsim.sim.hybrid.guards import ContactMechanics
 
 
@@ -35,8 +36,7 @@ class TouchingPairs:
 
 def touching_pairs(
     pair: CompiledPair,
-    model: mujoco.MjModel,
-    data: mujoco.MjData,
+    probe_of: Callable[[int], ContactProbe],
     *,
     before: np.ndarray,
     contact: Contact,
@@ -45,8 +45,7 @@ def touching_pairs(
 
     Args:
         pair: The pair in the compiled model.
-        model: The compiled model.
-        data: Of the model, overwritten.
+        probe_of: A probe with a number of simulations or more.
         before: (N, d), columns as in `Impacts`.
         contact: Where the pairs touch.
     """
@@ -55,8 +54,8 @@ def touching_pairs(
         striker.fixed or striker.free or striker.plane is not None or striker.hinge is None
     )
     if pair.plane is None or not moves_rigidly:
-        return touching_pairs_one_by_one(pair, model, data, before=before)
-    first = pair.contact_states_at(model, data, before[:1])[0]
+        return touching_pairs_one_by_one(pair, probe_of(len(before)), before=before)
+    first = pair.contact_states_at(probe_of(1), before[:1]).mechanics
     motion = MotionBefore.of(before)
     struck_position = motion.struck.position
     struck_yaw = motion.struck.yaw
@@ -67,7 +66,7 @@ def touching_pairs(
     # From twists at the striker's origin to those at the struck body's.
     to_struck_origin = _shift_twist(struck_position - striker_position)
     to_striker_origin = np.linalg.inv(to_struck_origin[0])
-    at_striker_origin = to_striker_origin @ first.striker_inverse_inertia @ to_striker_origin.T
+    at_striker_origin = to_striker_origin @ first.striker_inverse_inertia[0] @ to_striker_origin.T
     striker_inverse_inertia = (
         to_struck_origin
         @ _rotated(at_striker_origin, striker_yaw - striker_yaw[0])
@@ -77,7 +76,9 @@ def touching_pairs(
     normal = contact.normal
     moment = arm[:, 0] * normal[:, 1] - arm[:, 1] * normal[:, 0]
     mechanics = ContactMechanics(
-        struck_inverse_inertia=_rotated(first.struck_inverse_inertia, struck_yaw - struck_yaw[0]),
+        struck_inverse_inertia=_rotated(
+            first.struck_inverse_inertia[0], struck_yaw - struck_yaw[0]
+        ),
         striker_inverse_inertia=striker_inverse_inertia,
         normal_jacobian=np.column_stack([normal, moment]),
     )
@@ -89,15 +90,11 @@ def touching_pairs(
 
 
 def touching_pairs_one_by_one(
-    pair: CompiledPair, model: mujoco.MjModel, data: mujoco.MjData, *, before: np.ndarray
+    pair: CompiledPair, probe: ContactProbe, *, before: np.ndarray
 ) -> TouchingPairs:
     """The same as `touching_pairs`, for bodies of any kind."""
-    contacts = pair.contact_states_at(model, data, before)
-    return TouchingPairs(
-        stack_mechanics(contacts),
-        np.stack([c.struck_twist for c in contacts]),
-        np.stack([c.striker_twist for c in contacts]),
-    )
+    contacts = pair.contact_states_at(probe, before)
+    return TouchingPairs(contacts.mechanics, contacts.struck_twist, contacts.striker_twist)
 
 
 def _rotated(inverse_inertia: np.ndarray, yaw: np.ndarray) -> np.ndarray:

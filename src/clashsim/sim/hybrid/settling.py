@@ -9,6 +9,7 @@ import mujoco
 import numpy as np
 
 from clashsim.core.mobility import Mobility, bounding_radius
+from clashsim.sim.hybrid.compiled_steps import rest_since
 from clashsim.sim.hybrid.simulation_rows import SimulationRows
 
 # m/s: a body all of whose points are slower lies still, if it goes on like that for `_STILL_FOR`.
@@ -39,27 +40,36 @@ class RestDetector:
         model: The compiled model.
         body: How the body moves; it has a free joint.
         sims: The simulations.
+        earliest: (n,), s, before which no body counts as lying still: it is yet to be struck.
     """
 
-    def __init__(self, model: mujoco.MjModel, body: Mobility, sims: SimulationRows) -> None:
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        body: Mobility,
+        sims: SimulationRows,
+        *,
+        earliest: np.ndarray | None = None,
+    ) -> None:
         self._sims = sims
-        self._linear = body.qvel[:3]
-        self._angular = body.qvel[3:]
+        self._earliest = np.zeros(len(sims.qpos)) if earliest is None else earliest
+        self._entries = body.qvel
         self._radius = bounding_radius(model, body.body)
         self._still_since = np.full(len(sims.qpos), np.nan)  # s
         self.at_rest = np.zeros(len(sims.qpos), bool)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Whether the body lies still in these simulations, (len(rows),)."""
-        velocity = self._sims.qvel[rows]
-        speed = np.linalg.norm(velocity[:, self._linear], axis=1)
-        speed += self._radius * np.linalg.norm(velocity[:, self._angular], axis=1)
-        time = self._sims.time[rows]
-        since = self._still_since[rows]
-        since = np.where(np.isnan(since), time, since)
-        since = np.where(speed < _STILL_SPEED, since, np.nan)
-        self._still_since[rows] = since
-        found = time - since >= _STILL_FOR
+        still = rest_since(
+            self._sims.qvel,
+            self._sims.time,
+            rows,
+            (self._entries, self._radius),
+            _STILL_SPEED,
+            self._earliest,
+            self._still_since,
+        )
+        found = still >= _STILL_FOR
         self.at_rest[rows] = found
         return found
 

@@ -24,8 +24,9 @@ from clashsim.core.scene import Scene, model_field
 from clashsim.sim.hybrid.collision_stats import CollisionStats
 from clashsim.sim.hybrid.compiled_pair import CompiledPair
 from clashsim.sim.hybrid.config import HybridConfig
+from clashsim.sim.hybrid.contact_probe import ContactProbe, probe_model
 from clashsim.sim.hybrid.guards import enforce_mechanics
-from clashsim.sim.hybrid.model_trust import CollisionModel, Trust
+from clashsim.sim.hybrid.model_trust import TRUST, CollisionModel, Trust
 from clashsim.sim.hybrid.pairs import MEMORY_PER_PAIR, LearnedPair, add_learned_pairs
 from clashsim.sim.hybrid.planar_mechanics import touching_pairs
 from clashsim.sim.hybrid.settling import OutcomeNoise, RestDetector, Settled
@@ -111,6 +112,7 @@ class HybridSim:
             use_model_theta = theta is None
         spec, watched = add_learned_pairs(scene, pairs, sense_ground=slide_model is not None)
         self.model = spec.compile()
+        self._probe_model = probe_model(spec, self.model, watched)
         self._slots = tuple(
             None if slot is None else locate_param(self.model, param.target)
             for slot, param in zip(scene.slots, scene.params, strict=True)
@@ -125,18 +127,32 @@ class HybridSim:
             theta = self._models[pairs[0].key].own_theta
         self.theta = check_theta(scene.params, theta)
         if self.theta is not None:
-            self._write_theta(self.theta, lambda field: model_field(self.model, field))
-            mujoco.mj_setConst(self.model, mujoco.MjData(self.model))
+            self._write_theta(
+                self.theta,
+                lambda field: [
+                    model_field(self.model, field),
+                    model_field(self._probe_model, field),
+                ],
+            )
+            for model in (self.model, self._probe_model):
+                mujoco.mj_setConst(model, mujoco.MjData(model))
         author_timestep = float(self.model.opt.timestep)
         if timestep is not None:
             self.model.opt.timestep = timestep
         memory_start = self.model.nuserdata - MEMORY_PER_PAIR * len(pairs)
         self.pairs = [
-            CompiledPair(self.model, pair, geoms, index=i, memory=memory_start)
+            CompiledPair(
+                self.model,
+                pair,
+                geoms,
+                probe=self._probe_model,
+                index=i,
+                memory=memory_start,
+            )
             for i, (pair, geoms) in enumerate(zip(pairs, watched, strict=True))
         ]
         for pair in self.pairs:
-            pair.set_owner(False, self.model.pair_margin, self.model.pair_gap)
+            pair.set_owner(False, self.model.pair_margin[None], self.model.pair_gap[None])
         self._stepper = HybridStepper(
             scene,
             self.model,
@@ -148,7 +164,7 @@ class HybridSim:
             ),
             config=config,
         )
-        self._scratch = mujoco.MjData(self.model)
+        self._probes: dict[int, ContactProbe] = {}
         self._batches: dict[tuple[int, bool], BatchSim] = {}
 
     @property
@@ -156,13 +172,18 @@ class HybridSim:
         """What happened to all collisions since the simulator was made."""
         return self._stepper.stats
 
+    @property
+    def steps(self) -> int:
+        """Steps of MuJoCo since the simulator was made, summed over simulations."""
+        return self._stepper.steps
+
     def step(self, data: mujoco.MjData) -> None:
         """Advance `data`, made from `self.model`, by one timestep; replaces `mj_step`."""
         check_data(self.model, data)
-        sims = SingleSim(self.model, data)
+        sims = SingleSim(self.model, data, self.probe(1))
         for pair in self.pairs:
             by_mujoco = bool(data.userdata[pair.phase] > 0)
-            pair.set_owner(by_mujoco, self.model.pair_margin, self.model.pair_gap)
+            pair.set_owner(by_mujoco, sims.margin, sims.gap)
         self._stepper.advance(sims, self.theta)
 
     def rollout(
@@ -187,10 +208,9 @@ class HybridSim:
         sims = self._batch(n, varied=theta is not None)
         if theta is not None:
             theta = np.broadcast_to(theta, (n, len(self.scene.params)))
-            sims.varied = True
-            self._write_theta(theta, sims.batch.expand)
+            self._write_theta(theta, sims.expand)
             if self.scene.needs_const:
-                sims.batch.set_const()
+                sims.set_const()
         sims.begin(start)
         for pair in self.pairs:
             pair.set_owner(False, sims.margin, sims.gap)
@@ -203,16 +223,24 @@ class HybridSim:
         return out
 
     def settle(
-        self, start: np.ndarray, *, longest: float = 4.0, noise: np.ndarray | None = None
+        self,
+        start: np.ndarray,
+        *,
+        control: np.ndarray | None = None,
+        earliest: np.ndarray | None = None,
+        longest: float = 4.0,
+        noise: np.ndarray | None = None,
     ) -> Settled:
-        """Simulate N trajectories until the struck body lies still; controls stay zero.
+        """Simulate N trajectories until the struck body lies still.
 
         The simulations do not wait for each other, and the learned collisions of all of them are
         predicted together. So this takes a fraction of the time of `rollout`.
 
         Args:
             start: (N, s), states: qpos, qvel and act.
-            longest: s, after which a simulation ends even if the body still moves.
+            control: (N, T, nu), one row per step, T steps at most. None: controls stay zero.
+            earliest: (N,), s, before which no body counts as lying still.
+            longest: s, after which a simulation ends even if the body still moves; without control.
             noise: (N, c, k), standard normal numbers: each learned collision of a simulation gets
                 the next of its c rows, times the model's standard deviation. None: no noise.
 
@@ -221,17 +249,22 @@ class HybridSim:
         """
         if not self.scene.struck_body.free:
             raise DataError("settle() is for struck bodies with a free joint")
-        start, _ = check_rollout(self.model, start, np.zeros((len(start), 0, self.model.nu)))
+        given = np.zeros((len(start), 0, self.model.nu)) if control is None else control
+        start, given = check_rollout(self.model, start, given)
+        steps = given.shape[1]
+        if control is None:
+            steps = max(1, round(longest / self.model.opt.timestep))
         sims = self._batch(len(start), varied=False)
         sims.begin(start)
         sims.ctrl[:] = 0.0
         for pair in self.pairs:
             pair.set_owner(False, sims.margin, sims.gap)
-        at_rest = RestDetector(self.model, self.scene.struck_body, sims)
+        at_rest = RestDetector(self.model, self.scene.struck_body, sims, earliest=earliest)
         self._stepper.advance(
             sims,
             self.theta,
-            steps=max(1, round(longest / self.model.opt.timestep)),
+            steps=steps,
+            control=None if control is None else given,
             is_over=at_rest,
             noise=None if noise is None else OutcomeNoise(noise),
         )
@@ -377,27 +410,34 @@ class HybridSim:
         if most_probable:
             model = model.most_probable
         predicted = model.predict(at_contact, contact, model_theta)
-        touching = touching_pairs(
-            pair, self.model, self._scratch, before=at_contact, contact=contact
-        )
+        touching = touching_pairs(pair, self.probe, before=at_contact, contact=contact)
         outcome = enforce_mechanics(
             touching.mechanics,
             touching.struck_twist,
             predicted.twist_after,
             striker_twist=touching.striker_twist,
         )
-        untrusted = np.array([trust is not Trust.LEARNED for trust in predicted.trust])
+        untrusted = predicted.trust != TRUST.index(Trust.LEARNED)
         return ImpactPrediction(outcome.twist_after, predicted.std, untrusted), at_contact
 
-    def _write_theta(self, theta: np.ndarray, field: Callable[[str], np.ndarray]) -> None:
-        """Write theta (p,) or (n, p) into a model; `field` gives the array of a field by name."""
+    def _write_theta(self, theta: np.ndarray, field: Callable[[str], list[np.ndarray]]) -> None:
+        """Write theta (p,) or (n, p) into models; `field` gives the arrays of a field by name."""
         values = np.asarray(theta, float).T
         for slot, param, value in zip(self._slots, self.scene.params, values, strict=True):
             for part in () if slot is None else slot.parts:
-                part.write(field(part.field), param.sign * value)
+                for array in field(part.field):
+                    part.write(array, param.sign * value)
 
     def _batch(self, n: int, *, varied: bool) -> BatchSim:
         """A batch of n simulations; only the last one is kept, because they are large."""
         if (n, varied) not in self._batches:
-            self._batches = {(n, varied): BatchSim(self.model, n, threads=self.config.threads)}
+            threads = self.config.threads
+            probe = ContactProbe(self._probe_model, n, threads=threads)
+            self._batches = {(n, varied): BatchSim(self.model, probe, threads=threads)}
         return self._batches[n, varied]
+
+    def probe(self, n: int) -> ContactProbe:
+        """A probe of n simulations without parameters of their own; only the last one is kept."""
+        if n not in self._probes:
+            self._probes = {n: ContactProbe(self._probe_model, n, threads=self.config.threads)}
+        return self._probes[n]

@@ -6,11 +6,10 @@ import numpy as np
 import torch
 
 from clashsim.sim.hybrid.compiled_pair import CompiledPair
+from clashsim.sim.hybrid.compiled_steps import correct_free_slides, correct_joint_slides
 from clashsim.sim.hybrid.row_math import (
     component,
     compose_rotation,
-    cross,
-    dot,
     rotate,
     rotate_inverse,
 )
@@ -126,37 +125,20 @@ def correct_sliding(
             a sudden change of twist, more with longer steps, and a rocking body slides farther.
     """
     body = pair.struck
-    normal = pair.plane_normal
-    qpos = sims.qpos[rows]
-    qvel = sims.qvel[rows]
-    half_step = 0.5 * start.duration[:, None]
-    if euler:
-        # From where the velocity at the end of the step leads to where the mean velocity does.
-        shift = half_step * (start.qvel[:, body.qvel] - qvel[:, body.qvel])
-    if not body.free:
-        if euler:
-            qpos[:, body.qpos] += shift
-            sims.qpos[rows] = qpos
-        return
-    position_entries, quaternion_entries = body.qpos[:3], body.qpos[3:]
-    angular_entries = body.qvel[3:]
-    quaternion = qpos[:, quaternion_entries]
-    yaw_rate = dot(rotate(quaternion, qvel[:, angular_entries]), normal)[:, None]
-    rotation = np.zeros((len(rows), 3))  # rotation vectors that correct the orientation
-    if euler:
-        angular_before = rotate(start.qpos[:, quaternion_entries], start.qvel[:, angular_entries])
-        yaw_rate_before = dot(angular_before, normal)[:, None]
-        qpos[:, position_entries] += shift[:, :3] - dot(shift[:, :3], normal)[:, None] * normal
-        rotation += half_step * (yaw_rate_before - yaw_rate) * normal
-    if level:
-        # From the tilted up direction to the normal; the length of the vector product is the sine
-        # of the tilt, which is small enough to serve as the angle.
-        rotation += cross(rotate(quaternion, pair.body_up[None]), normal)
-        # In the axes of a level body its up direction is the normal.
-        qvel[:, angular_entries] = yaw_rate * pair.body_up
-        sims.qvel[rows] = qvel
-    qpos[:, quaternion_entries] = compose_rotation(quaternion, rotation)
-    sims.qpos[rows] = qpos
+    if body.free:
+        correct_free_slides(
+            (sims.qpos, sims.qvel),
+            rows,
+            (start.qpos, start.qvel),
+            start.duration,
+            (body.qpos, body.qvel),
+            (pair.plane_normal, pair.body_up),
+            (euler, level),
+        )
+    elif euler:
+        correct_joint_slides(
+            sims.qpos, sims.qvel, rows, start.qvel, start.duration, body.qpos, body.qvel
+        )
 
 
 def _slide_path(

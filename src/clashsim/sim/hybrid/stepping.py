@@ -7,6 +7,7 @@ instant of touch, the twist after the collision is written, and the rest of the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,51 +19,124 @@ from clashsim.core.contact_geometry import Contact
 from clashsim.core.impacts import MotionBefore
 from clashsim.core.scene import Scene
 from clashsim.sim.hybrid.collision_stats import CollisionStats
-from clashsim.sim.hybrid.compiled_pair import CompiledPair, ContactState, stack_mechanics
+from clashsim.sim.hybrid.compiled_pair import CompiledPair, ContactStates
+from clashsim.sim.hybrid.compiled_steps import step_durations
 from clashsim.sim.hybrid.config import HybridConfig
-from clashsim.sim.hybrid.guards import ContactMechanics, enforce_mechanics
-from clashsim.sim.hybrid.model_trust import CollisionModel, Trust
+from clashsim.sim.hybrid.coordinates import Coordinates
+from clashsim.sim.hybrid.guards import enforce_mechanics
+from clashsim.sim.hybrid.model_trust import TRUST, CollisionModel, Trust
 from clashsim.sim.hybrid.settling import OutcomeNoise
 from clashsim.sim.hybrid.simulation_rows import SimulationRows
 from clashsim.sim.hybrid.slide_step import correct_sliding, slide_by_model
-from clashsim.sim.hybrid.timing import StepPath, StepStart, step_durations, touch_fraction
+from clashsim.sim.hybrid.timing import StepPaths, StepStart, touch_fractions
 from clashsim.slides.law import SlideModel
 
 TOO_SLOW = "too slow to be an impact"
 HIT_AGAIN = "hit again at once"
 OVERLAPPING = "overlapping from the start"
+REASONS = (TOO_SLOW, HIT_AGAIN, OVERLAPPING)
+_BY_MODEL = -1
+_NO_COLLISION = -2
 # What the `phase` of a pair in userdata means.
 MUJOCO_RESOLVES = 1.0
 LEARNED_OR_NONE = 0.0
 MUJOCO_RESOLVED = -1.0
-# Share of the simulations that go on which wait for a model before it is called.
-_SHARE_WAITING = 0.5
+# Steps of the others that a simulation whose pair has touched waits at most. Bodies that are struck
+# at about the same time then go on together.
+_LONGEST_WAIT = 3
 _NO_RESPONSE = 1e-8  # of a striker to a force, relative to its largest one
 _DONE = 1e-9  # s: less time than this is not worth a step
 # s: the time since a collision that has just ended; not zero, which stands for no collision.
 _JUST_ENDED = 1e-9
-# s: stands for the time since the collision while MuJoCo resolves one, so that steps are short.
-_STILL_COLLIDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class _Collision:
-    """A pair of one simulation at the instant it touches.
+class _Collisions:
+    """m pairs of as many simulations at the instants they touch.
 
     Attributes:
-        row: Index of the simulation.
-        pair_index: Index of the learned pair.
-        fraction: Of the step, after which the pair touches.
-        contact: The pair at that instant, None where no model needs it or no contact normal can be
-            found.
-        reason: Why MuJoCo should resolve the collision, None where a learned model may.
+        row: (m,), indices of the simulations.
+        pair: (m,), indices of the learned pairs.
+        contact: The pairs at these instants.
     """
 
-    row: int
-    pair_index: int
-    fraction: float
-    contact: ContactState | None
-    reason: str | None
+    row: np.ndarray
+    pair: np.ndarray
+    contact: ContactStates
+
+    def __getitem__(self, which: np.ndarray) -> _Collisions:
+        return _Collisions(self.row[which], self.pair[which], self.contact[which])
+
+    @staticmethod
+    def joined(parts: Sequence[_Collisions]) -> _Collisions:
+        """Those of several pairs, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return _Collisions(
+            np.concatenate([part.row for part in parts]),
+            np.concatenate([part.pair for part in parts]),
+            ContactStates.joined([part.contact for part in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _TakenStep:
+    """A step that m simulations took whole, before it is known what happened in it.
+
+    Attributes:
+        row: (m,), indices of the simulations.
+        start: Their states at its beginning.
+        phase: (m, pairs), of the pairs at its beginning.
+        since: (m, pairs), s, since the last collisions at its beginning, 0 for none.
+        touched: (m, pairs), which pairs touch at its end.
+    """
+
+    row: np.ndarray
+    start: StepStart
+    phase: np.ndarray
+    since: np.ndarray
+    touched: np.ndarray
+
+    def __getitem__(self, which: np.ndarray | slice) -> _TakenStep:
+        return _TakenStep(
+            self.row[which],
+            self.start[which],
+            self.phase[which],
+            self.since[which],
+            self.touched[which],
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[_TakenStep]) -> _TakenStep:
+        """Those of several steps, in the order of the simulations."""
+        if len(parts) == 1:
+            return parts[0]
+        together = _TakenStep(
+            np.concatenate([part.row for part in parts]),
+            StepStart.joined([part.start for part in parts]),
+            np.concatenate([part.phase for part in parts]),
+            np.concatenate([part.since for part in parts]),
+            np.concatenate([part.touched for part in parts]),
+        )
+        return together[np.argsort(together.row)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Touches:
+    """Where in a step m simulations first collide.
+
+    Attributes:
+        fraction: (m,), of the step; 1 where no pair collides.
+        pair: (m,), index of the pair.
+        reason: (m,), index in `REASONS` of why MuJoCo should resolve the collision, `_BY_MODEL`
+            where a learned model may, `_NO_COLLISION` where there is none.
+        for_models: The collisions for the models; their rows are those of the simulations.
+    """
+
+    fraction: np.ndarray
+    pair: np.ndarray
+    reason: np.ndarray
+    for_models: list[_Collisions]
 
 
 class HybridStepper:
@@ -70,6 +144,7 @@ class HybridStepper:
 
     Attributes:
         stats: What happened to all collisions so far.
+        steps: Steps of simulations so far.
     """
 
     def __init__(
@@ -100,9 +175,11 @@ class HybridStepper:
         self.models = models
         self.slide_model = slide_model
         self.fine_timestep = fine_timestep
+        self.first_timestep = max(config.first_timestep or fine_timestep, fine_timestep)
         self.config = config
         self.stats = CollisionStats()
-        self._scratch = mujoco.MjData(model)
+        self.steps = 0
+        self._coordinates = Coordinates(model)
         # Of every pair: indices in userdata.
         self._phase = np.array([pair.phase for pair in self.pairs])
         self._since = np.array([pair.since for pair in self.pairs])
@@ -115,10 +192,11 @@ class HybridStepper:
         theta: np.ndarray | None,
         *,
         steps: int = 1,
+        control: np.ndarray | None = None,
         is_over: Callable[[np.ndarray], np.ndarray] | None = None,
         noise: OutcomeNoise | None = None,
     ) -> None:
-        """Advance all simulations by some timesteps with the present control.
+        """Advance all simulations by some timesteps.
 
         A timestep is split where pairs touch and while MuJoCo resolves a pair. A simulation whose
         pair has touched waits until others have too: one call of a model predicts the outcomes of
@@ -128,6 +206,7 @@ class HybridStepper:
             sims: The simulations, written to.
             theta: (p,) or (n, p), for the collision models; None for what they were calibrated to.
             steps: Number of timesteps.
+            control: (n, steps, nu), one row per timestep; None keeps the present control.
             is_over: Called with the indices (m,) of simulations that have ended a timestep; says
                 of each whether to leave it where it is, (m,).
             noise: Added to predicted outcomes; None adds nothing.
@@ -138,78 +217,137 @@ class HybridStepper:
         remaining = np.full(n, timestep)  # s, of the present timestep
         # Arrays with an axis a have a row for each active simulation: one that is stepped now.
         active = np.arange(n)
-        waiting: list[_Collision] = []
+        if control is not None and steps > 0:
+            sims.ctrl[:] = control[:, 0]
+        waiting: list[_TakenStep] = []
+        waited = 0  # steps
         while len(active) or waiting:
-            if len(waiting) > _SHARE_WAITING * (len(waiting) + len(active)):
-                self._resolve(sims, waiting, theta, noise)
-                resolved = np.array([collision.row for collision in waiting])
-                active = np.union1d(active, resolved)
+            if len(active) == 0 or waited >= _LONGEST_WAIT:
+                taken = _TakenStep.joined(waiting)
+                remaining[taken.row] -= self._collide(sims, taken, theta, noise)
                 waiting = []
-                ended = resolved[remaining[resolved] <= _DONE]
+                waited = 0
+                active = np.sort(np.concatenate([active, taken.row]))
+                stepped = taken.row
             else:
-                collisions, elapsed = self._step(sims, active, remaining[active])
-                remaining[active] -= elapsed
-                waiting += collisions
-                touched = np.array([collision.row for collision in collisions], int)
-                active = np.setdiff1d(active, touched, assume_unique=True)
-                ended = active[remaining[active] <= _DONE]
+                touched = self._step(sims, active, remaining)
+                if len(touched.row):
+                    waiting.append(touched)
+                    active = np.setdiff1d(active, touched.row, assume_unique=True)
+                waited += len(waiting) > 0
+                stepped = active
+            ended = stepped[remaining[stepped] <= _DONE]
             if not len(ended):
                 continue
             steps_left[ended] -= 1
             remaining[ended] = timestep
             if is_over is not None:
                 steps_left[ended[is_over(ended)]] = 0
-            active = active[steps_left[active] > 0]
+            if control is not None:
+                going_on = ended[steps_left[ended] > 0]
+                sims.ctrl[going_on] = control[going_on, steps - steps_left[going_on]]
+            if not steps_left[ended].all():
+                active = active[steps_left[active] > 0]
 
-    def _step(
-        self, sims: SimulationRows, active: np.ndarray, remaining: np.ndarray
-    ) -> tuple[list[_Collision], np.ndarray]:
-        """Step active simulations (a,) until their timestep ends, or until a pair touches.
+    def _step(self, sims: SimulationRows, active: np.ndarray, remaining: np.ndarray) -> _TakenStep:
+        """Step active simulations once, and complete the steps in which no pair touched.
 
         Args:
             sims: The simulations, written to.
             active: (a,), their indices.
-            remaining: (a,), s, of their timesteps.
+            remaining: (n,), s, of the timesteps of all simulations, written to.
 
         Returns:
-            The collisions for the models, and the time (a,), s, that each simulation advanced.
+            The steps in which a pair touched.
         """
-        phase = sims.userdata[active][:, self._phase]
-        since = sims.userdata[active][:, self._since]
-        by_mujoco = phase > 0
-        duration = self._durations(remaining, by_mujoco, since)
+        memory = sims.userdata[active]
+        duration = step_durations(
+            sims.userdata,
+            active,
+            remaining[active],
+            (self._phase, self._since),
+            (self.fine_timestep, self.first_timestep, self.config.step_growth),
+            self.slide_model is not None,
+        )
         sims.timestep[active] = duration
+        # Indexing by an array of rows makes copies.
         start = StepStart(
-            qpos=sims.qpos[active].copy(),
-            qvel=sims.qvel[active].copy(),
-            act=sims.act[active].copy(),
-            time=sims.time[active].copy(),
+            qpos=sims.qpos[active],
+            qvel=sims.qvel[active],
+            act=sims.act[active],
+            time=sims.time[active],
             duration=duration,
         )
         sims.advance(active)
-        sensors = sims.sensors[active]
-        touching = np.stack([pair.touches(sensors) for pair in self.pairs], axis=1)
-        self._release(sims, active, by_mujoco & ~touching)
-        fraction = np.ones(len(active))
-        collisions = self._first_collisions(sims, active, start, touched=touching & ~by_mujoco)
-        for collision in collisions:
-            i = int(np.searchsorted(active, collision.row))
-            fraction[i] = collision.fraction
-            start.rewind(sims, collision.row, i, fraction=collision.fraction)
-        whole = (fraction == 1) & ~by_mujoco.any(1)
+        self.steps += len(active)
+        touching = self._touching(sims, active)
+        phase = memory[:, self._phase]
+        by_mujoco = phase > 0
+        if by_mujoco.any():
+            self._release(sims, active, by_mujoco & ~touching)
+            touching &= ~by_mujoco
+        taken = _TakenStep(active, start, phase, memory[:, self._since], touching)
+        touched = np.asarray(touching.any(1))
+        if not touched.any():
+            self._complete(sims, taken, np.ones(len(active)))
+            remaining[active] -= duration
+            return taken[:0]
+        untouched = taken[~touched]
+        self._complete(sims, untouched, np.ones(len(untouched.row)))
+        remaining[untouched.row] -= untouched.start.duration
+        return taken[touched]
+
+    def _complete(self, sims: SimulationRows, taken: _TakenStep, fraction: np.ndarray) -> None:
+        """Correct slides and count time after steps, of which fractions (m,) were taken."""
+        whole = (fraction == 1) & ~(taken.phase > 0).any(1)
+        since = taken.since
         # The delay of a slide model belongs to learned collisions: those that MuJoCo resolved
         # end when the bodies have parted.
-        since_strike = np.where((phase < 0) & (since > 0), np.inf, since)
-        self._correct_slides(sims, active, start, whole=whole, since_strike=since_strike)
-        elapsed = fraction * duration
-        sims.userdata[np.ix_(active, self._since)] += np.where(since > 0, elapsed[:, None], 0.0)
-        for_models = []
-        for collision in collisions:
-            if collision.reason is None:
-                for_models.append(collision)
-            else:
-                self._leave_to_mujoco(sims, collision, collision.reason)
-        return for_models, elapsed
+        since_strike = np.where((taken.phase < 0) & (since > 0), np.inf, since)
+        self._correct_slides(sims, taken.row, taken.start, whole=whole, since_strike=since_strike)
+        elapsed = fraction * taken.start.duration
+        for i, entry in enumerate(self._since):
+            # `_release` writes this entry too, so what it is now counts.
+            sims.userdata[taken.row, entry] += np.where(since[:, i] > 0, elapsed, 0.0)
+
+    def _collide(
+        self,
+        sims: SimulationRows,
+        taken: _TakenStep,
+        theta: np.ndarray | None,
+        noise: OutcomeNoise | None,
+    ) -> np.ndarray:
+        """Take steps back to where pairs touched and resolve the collisions.
+
+        Returns:
+            Time (m,), s, that each simulation advanced.
+        """
+        touches = self._first_touches(sims, taken.row, taken.start, taken.touched)
+        self._complete(sims, taken, touches.fraction)
+        for pair_index, reason in itertools.product(range(len(self.pairs)), REASONS):
+            left = (touches.pair == pair_index) & (touches.reason == REASONS.index(reason))
+            if left.any():
+                self._leave_to_mujoco(sims, taken.row[left], pair_index, reason)
+        if touches.for_models:
+            self._resolve(sims, _Collisions.joined(touches.for_models), theta, noise)
+        return touches.fraction * taken.start.duration
+
+    def _touching(self, sims: SimulationRows, active: np.ndarray) -> np.ndarray:
+        """Whether each pair touches in the active simulations, (a, pairs), after a step."""
+        touching = np.zeros((len(active), len(self.pairs)), bool)
+        for i, pair in enumerate(self.pairs):
+            touching[:, i] = pair.may_touch(sims.qpos, active)
+        near = touching.any(1)
+        if self.slide_model is not None:  # it has to know what else a body touches
+            sims.update_sensors(active)
+        elif near.any():
+            sims.update_sensors(active[near])
+        which = np.flatnonzero(near)
+        if len(which):
+            sensors = sims.sensors[active[which]]
+            for i, pair in enumerate(self.pairs):
+                touching[which, i] &= pair.touches(sensors)
+        return touching
 
     def theta_for(
         self, pair: CompiledPair, theta: np.ndarray | None, rows: np.ndarray
@@ -224,24 +362,6 @@ class HybridStepper:
         if chosen.ndim == 2:
             return chosen[rows]
         return np.broadcast_to(chosen, (len(rows), len(chosen)))
-
-    def _durations(
-        self, remaining: np.ndarray, by_mujoco: np.ndarray, since: np.ndarray
-    ) -> np.ndarray:
-        """Durations (a,), s, of the next steps: short while MuJoCo resolves a pair and after.
-
-        Args:
-            remaining: (a,), s, until the end of the timestep.
-            by_mujoco: (a, pairs), whether MuJoCo resolves the pair.
-            since: (a, pairs), s, since the pair's last collision ended, 0 for none.
-        """
-        if self.slide_model is None:
-            latest = np.where(since > 0, since, np.inf).min(1)
-            since_collision = np.where(np.isfinite(latest), latest, 0.0)
-        else:
-            since_collision = np.zeros(len(remaining))  # a slide model is exact for any step
-        since_collision = np.where(by_mujoco.any(1), _STILL_COLLIDING, since_collision)
-        return step_durations(remaining, since_collision, self.fine_timestep)
 
     def _correct_slides(
         self,
@@ -299,155 +419,206 @@ class HybridStepper:
             sims.userdata[rows[gone], pair.phase] = MUJOCO_RESOLVED
             if keep_time:
                 sims.userdata[rows[gone], pair.since] = _JUST_ENDED
-            for row in rows[gone]:
-                pair.set_owner(False, sims.margin[row], sims.gap[row])
+            pair.set_owner(False, sims.margin, sims.gap, rows[gone])
 
-    def _first_collisions(
-        self, sims: SimulationRows, rows: np.ndarray, start: StepStart, *, touched: np.ndarray
-    ) -> list[_Collision]:
-        """The first collision of each simulation whose pairs touched (a, pairs) in the step."""
-        found = []
-        for i in map(int, np.flatnonzero(touched.any(1))):
-            row = int(rows[i])
-            path = start.path(sims.model(row), i, sims.qpos[row])
-            collision = self._first_collision(sims, row, path, touched=touched[i])
-            if collision is not None:
-                found.append(collision)
+    def _first_touches(
+        self, sims: SimulationRows, rows: np.ndarray, start: StepStart, touched: np.ndarray
+    ) -> _Touches:
+        """Find the first collisions of simulations and take them back to these instants.
+
+        Args:
+            sims: The simulations, written to.
+            rows: (m,), indices of the simulations.
+            start: Their states at the beginning of the step.
+            touched: (m, pairs), which pairs touched in the step.
+        """
+        paths = StepPaths.of(start, sims.qpos[rows], sims.qvel[rows], self._coordinates)
+        fractions = np.full(touched.shape, np.nan)
+        for i, pair in enumerate(self.pairs):
+            which = np.flatnonzero(touched[:, i])
+            if len(which):
+                fractions[which, i] = touch_fractions(paths[which], sims.probe, rows[which], pair)
+        found = _Touches(
+            fraction=np.ones(len(rows)),
+            pair=np.full(len(rows), -1),
+            reason=np.full(len(rows), _NO_COLLISION),
+            for_models=[],
+        )
+        # The first touch of a simulation may be one in passing; then its second one counts.
+        order = np.argsort(fractions, axis=1)  # NaN comes last
+        for rank in range(len(self.pairs)):
+            open_rows = np.flatnonzero(found.reason == _NO_COLLISION)
+            candidate = order[open_rows, rank]
+            fraction = fractions[open_rows, candidate]
+            for pair_index in np.unique(candidate[~np.isnan(fraction)]):
+                own = (candidate == pair_index) & ~np.isnan(fraction)
+                which = open_rows[own]
+                collisions = self._judge(
+                    sims, rows[which], paths[which], int(pair_index), fraction[own]
+                )
+                reason, contacts = collisions
+                found.reason[which] = reason
+                collided = reason != _NO_COLLISION
+                found.fraction[which[collided]] = fraction[own][collided]
+                found.pair[which[collided]] = pair_index
+                learned = which[reason == _BY_MODEL]
+                if len(learned):
+                    found.for_models.append(
+                        _Collisions(
+                            rows[learned],
+                            np.full(len(learned), pair_index),
+                            contacts[np.flatnonzero(reason == _BY_MODEL)],
+                        )
+                    )
+        hit = np.flatnonzero(found.reason != _NO_COLLISION)
+        paths[hit].rewind(sims, rows[hit], found.fraction[hit])
         return found
 
-    def _first_collision(
-        self, sims: SimulationRows, row: int, path: StepPath, *, touched: np.ndarray
-    ) -> _Collision | None:
-        """The first collision of one simulation, among the pairs that touched (pairs,)."""
-        candidates: list[tuple[float, int]] = []
-        for pair_index in map(int, np.flatnonzero(touched)):
-            fraction = touch_fraction(path, self._scratch, self.pairs[pair_index])
-            if fraction is not None:
-                candidates.append((fraction, pair_index))
-        for fraction, pair_index in sorted(candidates):
-            pair = self.pairs[pair_index]
-            path.move_to(self._scratch.qpos, fraction)
-            self._scratch.qvel[:] = path.qvel_at(fraction, sims.qvel[row])
-            if pair.is_slower_than(self.config.min_impact_speed, self._scratch.qvel):
-                return _Collision(row, pair_index, fraction, None, TOO_SLOW)
-            contact = pair.contact_state(path.model, self._scratch)
-            if contact is not None and contact.closing_speed <= 0:
-                continue  # a touch in passing, not a collision
-            since = float(sims.userdata[row, pair.since])
-            since_last = since + fraction * path.duration if since > 0 else np.inf  # s
-            reason = self._reason_for_mujoco(contact, fraction, since_last)
-            return _Collision(row, pair_index, fraction, contact, reason)
-        return None
+    def _judge(
+        self,
+        sims: SimulationRows,
+        rows: np.ndarray,
+        paths: StepPaths,
+        pair_index: int,
+        fraction: np.ndarray,
+    ) -> tuple[np.ndarray, ContactStates]:
+        """Whether one pair collides at fractions (m,) of the step, and why MuJoCo resolves it.
 
-    def _reason_for_mujoco(
-        self, contact: ContactState | None, fraction: float, since_last: float
-    ) -> str | None:
-        """Why MuJoCo should resolve a collision before any model is asked, None where not."""
-        if contact is None:
-            return OVERLAPPING
-        if contact.closing_speed < self.config.min_impact_speed:
-            return TOO_SLOW
-        if since_last < self.config.min_time_between_impacts:
-            return HIT_AGAIN
-        if fraction == 0:
-            return OVERLAPPING
-        return None
+        Returns:
+            Reasons (m,) as in `_Touches`, and the contacts.
+        """
+        pair = self.pairs[pair_index]
+        qvel = paths.qvel_at(fraction)
+        sims.probe.put(rows, paths.qpos_at(fraction))
+        contacts = pair.contact_states(sims.probe, rows, qvel)
+        closing_speed = contacts.closing_speed
+        since = sims.userdata[rows, pair.since]
+        since_last = np.where(since > 0, since + fraction * paths.start.duration, np.inf)
+        too_slow = closing_speed < self.config.min_impact_speed
+        reason = np.select(
+            [
+                pair.is_slower_than(self.config.min_impact_speed, qvel),
+                ~contacts.has_normal,
+                closing_speed <= 0,  # a touch in passing, not a collision
+                too_slow,
+                since_last < self.config.min_time_between_impacts,
+                fraction == 0,
+            ],
+            [
+                REASONS.index(TOO_SLOW),
+                REASONS.index(OVERLAPPING),
+                _NO_COLLISION,
+                REASONS.index(TOO_SLOW),
+                REASONS.index(HIT_AGAIN),
+                REASONS.index(OVERLAPPING),
+            ],
+            _BY_MODEL,
+        )
+        return reason, contacts
 
     def _resolve(
         self,
         sims: SimulationRows,
-        collisions: list[_Collision],
+        collisions: _Collisions,
         theta: np.ndarray | None,
         noise: OutcomeNoise | None,
     ) -> None:
         """Write the twists after collisions, or leave them to MuJoCo."""
         # One call of each model for all of its pairs.
         for key, model in self.models.items():
-            own = [c for c in collisions if self.pairs[c.pair_index].pair.key == key]
-            if own:
-                self._resolve_with(sims, model, own, theta=theta, noise=noise)
+            own = [i for i, pair in enumerate(self.pairs) if pair.pair.key == key]
+            which = np.flatnonzero(np.isin(collisions.pair, own))
+            if len(which):
+                self._resolve_with(sims, model, collisions[which], theta=theta, noise=noise)
 
     def _resolve_with(
         self,
         sims: SimulationRows,
         model: CollisionModel,
-        collisions: list[_Collision],
+        collisions: _Collisions,
         *,
         theta: np.ndarray | None,
         noise: OutcomeNoise | None,
     ) -> None:
         """Resolve collisions by one model, where it can be trusted."""
-        contacts = [c.contact for c in collisions if c.contact is not None]
+        contact = collisions.contact
+        row = collisions.row
         geometry = Contact(
-            point=np.stack([c.point for c in contacts]),
-            normal=np.stack([c.normal for c in contacts]),
-            shift=np.zeros(len(contacts)),  # the bodies touch where they are
-            touching=np.ones(len(contacts), bool),
+            point=contact.point,
+            normal=contact.normal,
+            shift=np.zeros(len(row)),  # the bodies touch where they are
+            touching=np.ones(len(row), bool),
         )
-        thetas = np.stack(
-            [
-                self.theta_for(self.pairs[c.pair_index], theta, np.array([c.row]))[0]
-                for c in collisions
-            ]
-        )
-        prediction = model.predict(np.stack([c.before for c in contacts]), geometry, thetas)
+        prediction = model.predict(contact.before, geometry, self._thetas(collisions, theta))
         twist_after = prediction.twist_after
         if noise is not None:
-            rows = np.array([c.row for c in collisions])
-            twist_after = twist_after + noise.of_next(rows, prediction.std)
-        mechanics = stack_mechanics(contacts)
+            twist_after = twist_after + noise.of_next(row, prediction.std)
         impulse = None
         if prediction.striker_after is not None:
-            impulse = _impulse_on_struck(contacts, mechanics, prediction.striker_after)
+            impulse = _impulse_on_struck(contact, prediction.striker_after)
         outcome = enforce_mechanics(
-            mechanics,
-            np.stack([c.struck_twist for c in contacts]),
+            contact.mechanics,
+            contact.struck_twist,
             twist_after,
-            striker_twist=np.stack([c.striker_twist for c in contacts]),
+            striker_twist=contact.striker_twist,
             impulse=impulse,
         )
-        for i, (collision, contact) in enumerate(zip(collisions, contacts, strict=True)):
-            trust = prediction.trust[i]
-            if trust is not Trust.LEARNED:
-                self._leave_to_mujoco(sims, collision, str(trust))
-                continue
-            row = collision.row
-            pair = self.pairs[collision.pair_index]
-            twist_change = outcome.twist_after[i] - contact.struck_twist
-            sims.qvel[row, pair.struck.qvel] += twist_change @ contact.qvel_per_twist
-            sims.qvel[row] -= contact.striker_qvel_per_impulse @ outcome.impulse[i]
-            sims.userdata[row, pair.phase] = LEARNED_OR_NONE
-            sims.userdata[row, pair.since] = _JUST_ENDED
-            corrected = int(outcome.corrected[i])
-            self.stats = self.stats + CollisionStats(learned=1, corrected=corrected)
+        learned = prediction.trust == TRUST.index(Trust.LEARNED)
+        change = np.einsum(
+            "mk,mkv->mv", outcome.twist_after - contact.struck_twist, contact.qvel_per_twist
+        )
+        change -= np.einsum("mvk,mk->mv", contact.striker_qvel_per_impulse, outcome.impulse)
+        sims.qvel[row[learned]] += change[learned]
+        for pair_index, pair in enumerate(self.pairs):
+            own = collisions.pair == pair_index
+            resolved = row[own & learned]
+            sims.userdata[resolved, pair.phase] = LEARNED_OR_NONE
+            sims.userdata[resolved, pair.since] = _JUST_ENDED
+            for trust in np.unique(prediction.trust[own & ~learned]):
+                left = own & (prediction.trust == trust)
+                self._leave_to_mujoco(sims, row[left], pair_index, str(TRUST[int(trust)]))
+        self.stats = self.stats + CollisionStats(
+            learned=int(learned.sum()), corrected=int(outcome.corrected[learned].sum())
+        )
 
-    def _leave_to_mujoco(self, sims: SimulationRows, collision: _Collision, reason: str) -> None:
-        """Let MuJoCo resolve a collision, until the pair parts."""
-        row = collision.row
-        pair = self.pairs[collision.pair_index]
-        sims.userdata[row, pair.phase] = MUJOCO_RESOLVES
-        pair.set_owner(True, sims.margin[row], sims.gap[row])
-        self.stats = self.stats + CollisionStats(left_to_mujoco={reason: 1})
+    def _thetas(self, collisions: _Collisions, theta: np.ndarray | None) -> np.ndarray:
+        """Theta (m, p) of one model for collisions of its pairs."""
+        chosen: list[np.ndarray] = []
+        order: list[np.ndarray] = []
+        for pair_index in np.unique(collisions.pair):
+            which = np.flatnonzero(collisions.pair == pair_index)
+            pair = self.pairs[int(pair_index)]
+            chosen.append(self.theta_for(pair, theta, collisions.row[which]))
+            order.append(which)
+        return np.concatenate(chosen)[np.argsort(np.concatenate(order))]
+
+    def _leave_to_mujoco(
+        self, sims: SimulationRows, rows: np.ndarray, pair_index: int, reason: str
+    ) -> None:
+        """Let MuJoCo resolve collisions of a pair, until the pair parts."""
+        pair = self.pairs[pair_index]
+        sims.userdata[rows, pair.phase] = MUJOCO_RESOLVES
+        pair.set_owner(True, sims.margin, sims.gap, rows)
+        self.stats = self.stats + CollisionStats(left_to_mujoco={reason: len(rows)})
 
 
-def _impulse_on_struck(
-    contacts: list[ContactState], mechanics: ContactMechanics, striker_after: np.ndarray
-) -> np.ndarray:
+def _impulse_on_struck(contact: ContactStates, striker_after: np.ndarray) -> np.ndarray:
     """Impulses (N, k) on struck bodies from their strikers' twists (N, k) after the collisions.
 
     The impulse is a force at the contact point.
     """
-    before = MotionBefore.of(np.stack([contact.before for contact in contacts]))
+    before = MotionBefore.of(contact.before)
     change = striker_after - before.striker.twist
     offset = before.struck.position - before.striker.position
-    arm = np.stack([contact.point for contact in contacts]) - before.struck.position
+    arm = contact.point - before.struck.position
     if before.struck.planar:
         change[:, :2] += change[:, 2:] * rotate_quarter_turn(offset)
         moment = rotate_quarter_turn(arm)[:, None]  # by a unit force along each axis
     else:
         change[:, :3] += np.cross(change[:, 3:], offset)
         moment = np.cross(arm[:, None], np.eye(3)).transpose(0, 2, 1)
-    forces = np.tile(np.eye(offset.shape[1]), (len(contacts), 1, 1))
+    forces = np.tile(np.eye(offset.shape[1]), (len(arm), 1, 1))
     per_force = np.concatenate([forces, moment], axis=1)  # (N, k, 2 or 3)
-    inverse = np.linalg.pinv(mechanics.striker_inverse_inertia @ per_force, rcond=_NO_RESPONSE)
+    response = contact.mechanics.striker_inverse_inertia @ per_force
+    inverse = np.linalg.pinv(response, rcond=_NO_RESPONSE)
     return -np.einsum("nij,njk,nk->ni", per_force, inverse, change)
