@@ -206,6 +206,11 @@ ROWS = {
     ],
     "bowling": [
         _row({"what": "error"}, "seconds position_pct rotation_deg", "frame cubes scenes"),
+        _row(
+            {"what": "held-out", "set": "large"},
+            "position_mean_pct rotation_mean_deg position_median_pct rotation_median_deg",
+            "frames trajectories",
+        ),
         _row({"what": "cost", "device": "cuda"}, "graph_s mujoco_s ratio", "cubes scenes"),
     ],
     "scaling": [

@@ -313,11 +313,25 @@ TABLES = {
             dict.fromkeys(("frame", "seconds", "position_pct", "rotation_deg", "scenes"), ""),
         ),
     ),
+    "bowling-held-out": (
+        "bowling",
+        lambda r: figures(
+            [x for x in r if x["what"] == "held-out"],
+            {
+                "set": "",
+                "position_mean_pct": ".1f",
+                "rotation_mean_deg": ".1f",
+                "position_median_pct": ".1f",
+                "rotation_median_deg": ".1f",
+                "trajectories": "",
+            },
+        ),
+    ),
     "bowling-cost": (
         "bowling",
         lambda r: figures(
             [x for x in r if x["what"] == "cost"],
-            dict.fromkeys(("cubes", "device", "graph_s", "mujoco_s", "ratio"), ""),
+            dict.fromkeys(("cubes", "device", "scenes", "graph_s", "mujoco_s", "ratio"), ""),
         ),
     ),
     "routes": (

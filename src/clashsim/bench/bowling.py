@@ -4,6 +4,7 @@ The graph simulator is compared with MuJoCo, with the same identified contact. R
 
     error   mean distance (% of a cube's width) and rotation (degrees) of all cubes between the two
             simulators, after some frames
+    held-out  the same means over 40 frames on trajectories of random meshes, by training set
     cost    seconds per frame of one scene when `scenes` scenes run as one batch, and the ratio to
             MuJoCo (all its substeps of a frame, a batch on all cores) in the same process;
             `device`: where the network ran
@@ -30,6 +31,7 @@ from clashsim.bench.graph_scenes import (
     rollout_in_mujoco,
     unit_contact,
 )
+from clashsim.bench.held_out_motion import held_out_rows
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row, optional
 from clashsim.bench.timing import wait_for
@@ -45,7 +47,9 @@ _COST_CUBES = (2, 5, 10, 20)  # numbers of cubes for which the cost is measured
 _COST_STEPS = 12  # frames over which the graph simulator is timed
 _MUJOCO_STEPS_FACTOR = 40  # MuJoCo is faster, so that it is timed over this many times more frames
 _MUJOCO_BATCH_STEPS_FACTOR = 4  # the same for a batch of scenes
+_HELD_OUT = 128  # trajectories of each set
 _QUICK_NUM_CUBES = 4
+_QUICK_HELD_OUT = 8
 _QUICK_FRAMES = (6, 12)
 _QUICK_COST_CUBES = (2, 4)
 _QUICK_COST_STEPS = 4
@@ -113,7 +117,7 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
             on its `device`.
 
     Returns:
-        Rows whose `what` is `error`, then rows whose `what` is `cost`.
+        Rows whose `what` is `error`, then `held-out`, then `cost`.
     """
     device = options.device
     if device is not None and device.startswith("cuda") and not torch.cuda.is_available():
@@ -129,6 +133,8 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
             pairs.append(rollout_both(cubes, frames[-1], seed))
             advance(1)
         rows = [_error_row(pairs, frame, cubes) for frame in frames]
+        options.save(rows)
+        rows += held_out_rows(_QUICK_HELD_OUT if options.quick else _HELD_OUT)
         options.save(rows)
         for count in cost_cubes:
             with optional(rows, what="cost", cubes=count):
