@@ -20,7 +20,7 @@ from clashsim.sim.hybrid.planar_mechanics import (
     touching_pairs_one_by_one,
 )
 from clashsim.sim.hybrid.simulator import HybridSim
-from clashsim.sim.hybrid.stepping import HIT_AGAIN, OVERLAPPING, TOO_SLOW
+from clashsim.sim.hybrid.step_records import HIT_AGAIN, OVERLAPPING, TOO_SLOW
 from clashsim.sim.mujoco.simulator import MujocoSim
 from hybrid_strikes import (
     RUN_UP,

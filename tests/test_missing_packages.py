@@ -34,7 +34,7 @@ def test_environments_that_are_missing_say_why(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     rows = throughput._environments(Scene.load("puck"), None, None)
     assert [row["method"] for row in rows] == [
-        "MuJoCo, 32 environments",
+        "MuJoCo, steps chosen, 32 environments",
         "strike table, 256 environments",
     ]
     assert all(

@@ -100,9 +100,9 @@ def test_a_refused_method_does_not_stop_a_comparison(tmp_path):
     trials = recorded(BOX.format(contact=""), tosses(4), seconds=0.15, bodies=["box"])
     scene, path = written(tmp_path, BOX.format(contact=""), trials)
     said: list[str] = []
-    config = FitRunConfig(params=("box_centre_x",), compare=("neural", "graph"), fit=QUICK)
+    config = FitRunConfig(params=("box_centre_x",), compare=("neural",), fit=QUICK)
     metrics = fit_run(scene, path, tmp_path / "run", config=config, notify=said.append).metrics
-    assert set(metrics["refused"]) == {"neural", "graph"}
+    assert set(metrics["refused"]) == {"neural"}
     assert "moves freely" in metrics["refused"]["neural"]
     assert "mujoco" in metrics["models"] and "neural" not in metrics["models"]
     assert any(text.startswith("neural is not compared") for text in said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -172,7 +173,11 @@ def _exponent(rows: Sequence[Row], row: Row) -> float | None:
 def _reset_peak() -> int | None:
     """Forget the largest memory so far; the present one, kB. None where the system cannot."""
     try:
-        Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
+        control = os.open("/proc/self/clear_refs", os.O_WRONLY)
+        try:
+            os.write(control, _RESET_PEAK.encode())
+        finally:
+            os.close(control)
     except OSError:
         return None
     return _memory(_PEAK)

@@ -26,6 +26,7 @@ from clashsim.bench.articulated_scenes import SCENES, ArticulatedScene, record_t
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row, optional
 from clashsim.core.estimates import Estimate, EstimateStatus
+from clashsim.core.files import write_atomic
 from clashsim.core.motion_params import choose_params
 from clashsim.core.motion_scene import MotionScene
 from clashsim.core.observed_motion import observe_trials
@@ -88,7 +89,7 @@ def _measure(scene: ArticulatedScene, seed: int, options: BenchOptions, rows: li
     fitted, tested = Trials(trials.items[:_NUM_FITTED]), Trials(trials.items[_NUM_FITTED:])
     with TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "scene.xml").write_text(scene.xml)
+        write_atomic(folder / "scene.xml", scene.xml.encode())
         write_trials(folder / "trials.safetensors", fitted)
         loaded = MotionScene.load(folder / "scene.xml")
         to_test = _recorded(loaded, tested, scene)

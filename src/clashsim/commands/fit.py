@@ -31,7 +31,8 @@ class FitOptions:
 
     Methods: mujoco identifies parameters by CMA-ES and Gauss-Newton steps on MuJoCo's rollouts;
     mjx by gradients in MJX; neural adds a small network to the torque of each joint, or with
-    --dissipative to its damping; graph uses the graph network for a box on a floor.
+    --dissipative to its damping; graph uses the graph network for one free body
+    of box, mesh or cylinder geoms.
 
     In Python: clashsim.load("runs/pendulum").simulator().
     """

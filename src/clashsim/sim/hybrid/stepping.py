@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import mujoco
 import numpy as np
@@ -28,15 +27,20 @@ from clashsim.sim.hybrid.model_trust import TRUST, CollisionModel, Trust
 from clashsim.sim.hybrid.settling import OutcomeNoise
 from clashsim.sim.hybrid.simulation_rows import SimulationRows
 from clashsim.sim.hybrid.slide_step import correct_sliding, slide_by_model
+from clashsim.sim.hybrid.step_records import (
+    BY_MODEL,
+    HIT_AGAIN,
+    NO_COLLISION,
+    OVERLAPPING,
+    REASONS,
+    TOO_SLOW,
+    Collisions,
+    TakenStep,
+    Touches,
+)
 from clashsim.sim.hybrid.timing import StepPaths, StepStart, touch_fractions
 from clashsim.slides.law import SlideModel
 
-TOO_SLOW = "too slow to be an impact"
-HIT_AGAIN = "hit again at once"
-OVERLAPPING = "overlapping from the start"
-REASONS = (TOO_SLOW, HIT_AGAIN, OVERLAPPING)
-_BY_MODEL = -1
-_NO_COLLISION = -2
 # What the `phase` of a pair in userdata means.
 MUJOCO_RESOLVES = 1.0
 LEARNED_OR_NONE = 0.0
@@ -48,95 +52,6 @@ _NO_RESPONSE = 1e-8  # of a striker to a force, relative to its largest one
 _DONE = 1e-9  # s: less time than this is not worth a step
 # s: the time since a collision that has just ended; not zero, which stands for no collision.
 _JUST_ENDED = 1e-9
-
-
-@dataclass(frozen=True, eq=False)
-class _Collisions:
-    """m pairs of as many simulations at the instants they touch.
-
-    Attributes:
-        row: (m,), indices of the simulations.
-        pair: (m,), indices of the learned pairs.
-        contact: The pairs at these instants.
-    """
-
-    row: np.ndarray
-    pair: np.ndarray
-    contact: ContactStates
-
-    def __getitem__(self, which: np.ndarray) -> _Collisions:
-        return _Collisions(self.row[which], self.pair[which], self.contact[which])
-
-    @staticmethod
-    def joined(parts: Sequence[_Collisions]) -> _Collisions:
-        """Those of several pairs, one after the other."""
-        if len(parts) == 1:
-            return parts[0]
-        return _Collisions(
-            np.concatenate([part.row for part in parts]),
-            np.concatenate([part.pair for part in parts]),
-            ContactStates.joined([part.contact for part in parts]),
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class _TakenStep:
-    """A step that m simulations took whole, before it is known what happened in it.
-
-    Attributes:
-        row: (m,), indices of the simulations.
-        start: Their states at its beginning.
-        phase: (m, pairs), of the pairs at its beginning.
-        since: (m, pairs), s, since the last collisions at its beginning, 0 for none.
-        touched: (m, pairs), which pairs touch at its end.
-    """
-
-    row: np.ndarray
-    start: StepStart
-    phase: np.ndarray
-    since: np.ndarray
-    touched: np.ndarray
-
-    def __getitem__(self, which: np.ndarray | slice) -> _TakenStep:
-        return _TakenStep(
-            self.row[which],
-            self.start[which],
-            self.phase[which],
-            self.since[which],
-            self.touched[which],
-        )
-
-    @staticmethod
-    def joined(parts: Sequence[_TakenStep]) -> _TakenStep:
-        """Those of several steps, in the order of the simulations."""
-        if len(parts) == 1:
-            return parts[0]
-        together = _TakenStep(
-            np.concatenate([part.row for part in parts]),
-            StepStart.joined([part.start for part in parts]),
-            np.concatenate([part.phase for part in parts]),
-            np.concatenate([part.since for part in parts]),
-            np.concatenate([part.touched for part in parts]),
-        )
-        return together[np.argsort(together.row)]
-
-
-@dataclass(frozen=True, eq=False)
-class _Touches:
-    """Where in a step m simulations first collide.
-
-    Attributes:
-        fraction: (m,), of the step; 1 where no pair collides.
-        pair: (m,), index of the pair.
-        reason: (m,), index in `REASONS` of why MuJoCo should resolve the collision, `_BY_MODEL`
-            where a learned model may, `_NO_COLLISION` where there is none.
-        for_models: The collisions for the models; their rows are those of the simulations.
-    """
-
-    fraction: np.ndarray
-    pair: np.ndarray
-    reason: np.ndarray
-    for_models: list[_Collisions]
 
 
 class HybridStepper:
@@ -219,11 +134,11 @@ class HybridStepper:
         active = np.arange(n)
         if control is not None and steps > 0:
             sims.ctrl[:] = control[:, 0]
-        waiting: list[_TakenStep] = []
+        waiting: list[TakenStep] = []
         waited = 0  # steps
         while len(active) or waiting:
             if len(active) == 0 or waited >= _LONGEST_WAIT:
-                taken = _TakenStep.joined(waiting)
+                taken = TakenStep.joined(waiting)
                 remaining[taken.row] -= self._collide(sims, taken, theta, noise)
                 waiting = []
                 waited = 0
@@ -249,7 +164,7 @@ class HybridStepper:
             if not steps_left[ended].all():
                 active = active[steps_left[active] > 0]
 
-    def _step(self, sims: SimulationRows, active: np.ndarray, remaining: np.ndarray) -> _TakenStep:
+    def _step(self, sims: SimulationRows, active: np.ndarray, remaining: np.ndarray) -> TakenStep:
         """Step active simulations once, and complete the steps in which no pair touched.
 
         Args:
@@ -286,7 +201,7 @@ class HybridStepper:
         if by_mujoco.any():
             self._release(sims, active, by_mujoco & ~touching)
             touching &= ~by_mujoco
-        taken = _TakenStep(active, start, phase, memory[:, self._since], touching)
+        taken = TakenStep(active, start, phase, memory[:, self._since], touching)
         touched = np.asarray(touching.any(1))
         if not touched.any():
             self._complete(sims, taken, np.ones(len(active)))
@@ -297,7 +212,7 @@ class HybridStepper:
         remaining[untouched.row] -= untouched.start.duration
         return taken[touched]
 
-    def _complete(self, sims: SimulationRows, taken: _TakenStep, fraction: np.ndarray) -> None:
+    def _complete(self, sims: SimulationRows, taken: TakenStep, fraction: np.ndarray) -> None:
         """Correct slides and count time after steps, of which fractions (m,) were taken."""
         whole = (fraction == 1) & ~(taken.phase > 0).any(1)
         since = taken.since
@@ -313,7 +228,7 @@ class HybridStepper:
     def _collide(
         self,
         sims: SimulationRows,
-        taken: _TakenStep,
+        taken: TakenStep,
         theta: np.ndarray | None,
         noise: OutcomeNoise | None,
     ) -> np.ndarray:
@@ -329,7 +244,7 @@ class HybridStepper:
             if left.any():
                 self._leave_to_mujoco(sims, taken.row[left], pair_index, reason)
         if touches.for_models:
-            self._resolve(sims, _Collisions.joined(touches.for_models), theta, noise)
+            self._resolve(sims, Collisions.joined(touches.for_models), theta, noise)
         return touches.fraction * taken.start.duration
 
     def _touching(self, sims: SimulationRows, active: np.ndarray) -> np.ndarray:
@@ -423,7 +338,7 @@ class HybridStepper:
 
     def _first_touches(
         self, sims: SimulationRows, rows: np.ndarray, start: StepStart, touched: np.ndarray
-    ) -> _Touches:
+    ) -> Touches:
         """Find the first collisions of simulations and take them back to these instants.
 
         Args:
@@ -438,16 +353,16 @@ class HybridStepper:
             which = np.flatnonzero(touched[:, i])
             if len(which):
                 fractions[which, i] = touch_fractions(paths[which], sims.probe, rows[which], pair)
-        found = _Touches(
+        found = Touches(
             fraction=np.ones(len(rows)),
             pair=np.full(len(rows), -1),
-            reason=np.full(len(rows), _NO_COLLISION),
+            reason=np.full(len(rows), NO_COLLISION),
             for_models=[],
         )
         # The first touch of a simulation may be one in passing; then its second one counts.
         order = np.argsort(fractions, axis=1)  # NaN comes last
         for rank in range(len(self.pairs)):
-            open_rows = np.flatnonzero(found.reason == _NO_COLLISION)
+            open_rows = np.flatnonzero(found.reason == NO_COLLISION)
             candidate = order[open_rows, rank]
             fraction = fractions[open_rows, candidate]
             for pair_index in np.unique(candidate[~np.isnan(fraction)]):
@@ -458,19 +373,19 @@ class HybridStepper:
                 )
                 reason, contacts = collisions
                 found.reason[which] = reason
-                collided = reason != _NO_COLLISION
+                collided = reason != NO_COLLISION
                 found.fraction[which[collided]] = fraction[own][collided]
                 found.pair[which[collided]] = pair_index
-                learned = which[reason == _BY_MODEL]
+                learned = which[reason == BY_MODEL]
                 if len(learned):
                     found.for_models.append(
-                        _Collisions(
+                        Collisions(
                             rows[learned],
                             np.full(len(learned), pair_index),
-                            contacts[np.flatnonzero(reason == _BY_MODEL)],
+                            contacts[np.flatnonzero(reason == BY_MODEL)],
                         )
                     )
-        hit = np.flatnonzero(found.reason != _NO_COLLISION)
+        hit = np.flatnonzero(found.reason != NO_COLLISION)
         paths[hit].rewind(sims, rows[hit], found.fraction[hit])
         return found
 
@@ -485,7 +400,7 @@ class HybridStepper:
         """Whether one pair collides at fractions (m,) of the step, and why MuJoCo resolves it.
 
         Returns:
-            Reasons (m,) as in `_Touches`, and the contacts.
+            Reasons (m,) as in `Touches`, and the contacts.
         """
         pair = self.pairs[pair_index]
         qvel = paths.qvel_at(fraction)
@@ -507,19 +422,19 @@ class HybridStepper:
             [
                 REASONS.index(TOO_SLOW),
                 REASONS.index(OVERLAPPING),
-                _NO_COLLISION,
+                NO_COLLISION,
                 REASONS.index(TOO_SLOW),
                 REASONS.index(HIT_AGAIN),
                 REASONS.index(OVERLAPPING),
             ],
-            _BY_MODEL,
+            BY_MODEL,
         )
         return reason, contacts
 
     def _resolve(
         self,
         sims: SimulationRows,
-        collisions: _Collisions,
+        collisions: Collisions,
         theta: np.ndarray | None,
         noise: OutcomeNoise | None,
     ) -> None:
@@ -535,7 +450,7 @@ class HybridStepper:
         self,
         sims: SimulationRows,
         model: CollisionModel,
-        collisions: _Collisions,
+        collisions: Collisions,
         *,
         theta: np.ndarray | None,
         noise: OutcomeNoise | None,
@@ -581,7 +496,7 @@ class HybridStepper:
             learned=int(learned.sum()), corrected=int(outcome.corrected[learned].sum())
         )
 
-    def _thetas(self, collisions: _Collisions, theta: np.ndarray | None) -> np.ndarray:
+    def _thetas(self, collisions: Collisions, theta: np.ndarray | None) -> np.ndarray:
         """Theta (m, p) of one model for collisions of its pairs."""
         chosen: list[np.ndarray] = []
         order: list[np.ndarray] = []
