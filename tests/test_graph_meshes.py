@@ -50,7 +50,7 @@ def random_body(kind: str, seed: int, *, size: float = 0.05, mass: float = 0.3) 
 
 
 def graph_sim(*bodies: ConvexBody, **options) -> GraphSim:
-    options = {"net": mesh_net(), "coal": False} | options
+    options = {"net": mesh_net()} | options
     return GraphSim(bodies, np.zeros(NUM_CONTACT_PARAMS), **options)
 
 
