@@ -104,7 +104,7 @@ class CornerContacts:
         weight: (K,), 0 to 1, weight of the contact.
         scale: (K,), kg, mass that the network's outputs are multiplied by to give impulses.
         orientation: (3, 3, K), of the first body, from its axes to world axes.
-        arm: (3, 2, K), m, world axes, from both centres of mass to where an impulse acts.
+        arm: (2, 3, K), m, world axes, from both centres of mass to where an impulse acts.
         slip: (3, K), velocity of the corner relative to the other body in free motion, in the unit
             of velocity.
         height: (K,), of the corner over the other surface, in the unit of length.
@@ -365,7 +365,7 @@ def _corner_rows(step: FreeStep, side: _Side) -> CornerContacts:
         weight=weight[0],
         scale=scale,
         orientation=own_rotation,
-        arm=arm,
+        arm=arm.transpose(0, 1),
         slip=in_own_axes[:, 2],
         height=height,
         normal=in_own_axes[:, 3],
@@ -385,19 +385,17 @@ def response_features(corners: CornerContacts, velocity: Tensor) -> Tensor:
 
     Args:
         corners: The corners.
-        velocity: (K, 3, 2), relative to the other body, in the axes of the own one, in the unit of
+        velocity: (2, 3, K), relative to the other body, in the axes of the own one, in the unit of
             velocity: after the step, and the mean over it.
     """
-    along_normal = corners.normal.T[:, None] @ velocity
-    after, mean = along_normal[:, 0].unbind(1)
+    after, mean = (velocity * corners.normal).sum(1)
     height = corners.height + mean * corners.relative_step
-    heights = torch.stack([after, height], 1)
+    heights = torch.stack([after, height])
     return torch.cat(
         [
-            velocity.transpose(1, 2).flatten(1),
+            velocity.flatten(0, 1),
             heights * _HEIGHT_SCALE,
             torch.tanh(heights / _CLOSE),
-            torch.tanh(height / _FINE)[:, None],
-        ],
-        1,
-    )
+            torch.tanh(height / _FINE)[None],
+        ]
+    ).T

@@ -71,9 +71,8 @@ class ContactLaws:
         friction: (K,), coefficients of friction.
         against_slip: (3, K), `opposed_slip`.
         unit: (K,), N s, impulse of an output of 1.
-        jacobian: (K, 12, 3), from impulses in the axes of the own body to linear and angular
+        jacobian: (12, 3, K), from impulses in the axes of the own body to linear and angular
             impulses on both ends, world axes. Its transpose gives the relative velocity.
-        ends: (2 K,), bodies: own and other of the first corner, then of the second, and so on.
     """
 
     step: FreeStep
@@ -82,7 +81,6 @@ class ContactLaws:
     against_slip: Tensor
     unit: Tensor
     jacobian: Tensor
-    ends: Tensor
 
     @staticmethod
     def of(step: FreeStep, corners: CornerContacts, friction: Tensor) -> ContactLaws:
@@ -96,17 +94,15 @@ class ContactLaws:
         # Impulses on the two ends are equal and opposite; fixed surfaces take none.
         own, other = corners.present
         sign = torch.stack([own, -other])
-        push = corners.orientation[:, :, None] * sign  # (3, 3, 2, K)
-        moment = cross(corners.arm[:, None].expand_as(push), push, dim=0)
-        jacobian = torch.stack([push, moment])  # (2, 3, 3, 2, K)
+        push = corners.orientation * sign[:, None, None]  # (2, 3, 3, K)
+        moment = cross(corners.arm[:, :, None].expand_as(push), push, dim=1)
         return ContactLaws(
             step,
             corners,
             friction=gather_rows(friction, corners.ends[0]),
             against_slip=opposed_slip(corners.slip, corners.normal),
             unit=corners.weight * corners.scale * corners.speed_unit,
-            jacobian=jacobian.permute(4, 3, 0, 1, 2).reshape(-1, 12, 3),
-            ends=corners.ends.T.reshape(-1),
+            jacobian=torch.cat([push, moment], 1).flatten(0, 1),
         )
 
     def impulses(self, raw: Tensor) -> Tensor:
@@ -116,17 +112,18 @@ class ContactLaws:
             raw: (K, 6), outputs of the network, in the axes of the corner's body.
 
         Returns:
-            Linear (N s), then angular (N m s) impulses on every body, (O, 6, 2), world axes. The
-            first column changes velocities over the step, the second displacements / dt.
+            Linear (N s), then angular (N m s) impulses on every body, (O, 2, 6), world axes. The
+            first of the two changes velocities over the step, the second displacements / dt.
         """
-        outputs = raw.T.to(self.unit).reshape(2, 3, -1)
+        outputs = raw.to(self.unit).T.contiguous().reshape(2, 3, -1)
         limited = limit_to_cone(
             outputs, self.against_slip, self.corners.normal, friction=self.friction
         )
-        impulse = (limited * self.unit).permute(2, 1, 0)  # (K, 3, 2)
-        on_ends = (self.jacobian @ impulse).reshape(-1, 12)
-        total = on_ends.new_zeros(len(self.step.bodies), 12).index_add(0, self.ends, on_ends)
-        return total.reshape(-1, 6, 2)
+        impulse = limited * self.unit
+        on_ends = (self.jacobian * impulse[:, None]).sum(2)  # (2, 12, K)
+        rows = on_ends.reshape(2, 2, 6, -1).permute(1, 3, 0, 2).reshape(-1, 12)
+        total = rows.new_zeros(len(self.step.bodies), 12)
+        return total.index_add(0, self.corners.ends.reshape(-1), rows).reshape(-1, 2, 6)
 
     def response(self, raw: Tensor) -> Tensor:
         """Velocity of corners relative to the other body under the impulses of outputs.
@@ -135,10 +132,17 @@ class ContactLaws:
             raw: (K, 6), outputs of the network, in the axes of the corner's body.
 
         Returns:
-            The velocity after the step and the mean velocity over it, (K, 3, 2), in the axes of the
+            The velocity after the step and the mean velocity over it, (2, 3, K), in the axes of the
             corner's body, in the unit of velocity.
         """
-        motion = (self.step.mobility @ self.impulses(raw)).reshape(-1, 12)
-        of_ends = gather_rows(motion, self.ends).reshape(-1, 12, 2)
-        change = self.jacobian.transpose(1, 2) @ of_ends
-        return self.corners.slip.T[:, :, None] + change / self.corners.speed_unit[:, None, None]
+        corners = self.corners
+        motion = motion_change(self.step, self.impulses(raw)).reshape(-1, 12)
+        rows = gather_rows(motion, corners.ends)  # (2 ends, K, 12)
+        of_ends = rows.reshape(2, -1, 2, 6).permute(2, 0, 3, 1).reshape(2, 12, 1, -1)
+        change = (self.jacobian * of_ends).sum(1)
+        return corners.slip + change / corners.speed_unit
+
+
+def motion_change(step: FreeStep, impulses: Tensor) -> Tensor:
+    """Changes (O, 2, 6) of linear (m/s) and angular (rad/s) velocities by impulses (O, 2, 6)."""
+    return impulses @ step.mobility  # which is symmetric

@@ -27,7 +27,7 @@ from clashsim.nets.contact_features import (
     corner_contacts,
     response_features,
 )
-from clashsim.nets.contact_impulses import ContactLaws
+from clashsim.nets.contact_impulses import ContactLaws, motion_change
 from clashsim.nets.rigid_bodies import (
     RigidBodyState,
     gather_rows,
@@ -86,11 +86,16 @@ class _Layer(nn.Module):
             response: (K, 11), motion under the impulses so far; None if there are none yet.
         """
         own, other = ends
-        total = self.enter(contacts) + gather_rows(self.own(objects), own)
-        total = total + gather_rows(self.other(objects), other)
+        own, other = ends
+        # Sums are made in place: on a CPU a new array costs more than the sum.
+        total = self.enter(contacts)
+        total += gather_rows(self.own(objects), own)
+        total += gather_rows(self.other(objects), other)
         if response is not None:
-            total = total + self.response(response)
-        return contacts + self.rest(total)
+            total += self.response(response)
+        after = self.rest(total)
+        after += contacts
+        return after
 
 
 class GraphNet(nn.Module):
@@ -134,8 +139,8 @@ class GraphNet(nn.Module):
             contacts: Corners near planes and the C face pairs that are near.
 
         Returns:
-            Linear (N s), then angular (N m s) impulses on every body, (O, 6, 2), world axes. The
-            first column changes velocities over the step, the second displacements / dt.
+            Linear (N s), then angular (N m s) impulses on every body, (O, 2, 6), world axes. The
+            first of the two changes velocities over the step, the second displacements / dt.
         """
         corners = corner_contacts(step, contacts)
         # The first contact parameter is the friction coefficient.
@@ -209,10 +214,10 @@ def step_with_contacts(net: GraphNet, step: FreeStep, contacts: Contacts) -> Rig
     if len(contacts) == 0:
         return free
     # Of the two changes of each body the first is of velocities, the second of displacements / dt.
-    change = (step.mobility @ net(step, contacts)).unflatten(1, (2, 3))
-    velocities, displacements = change.unbind(3)
-    velocity_change, angular_change = velocities.unbind(1)
-    shift_rate, rotation_rate = displacements.unbind(1)
+    changes = motion_change(step, net(step, contacts)).unbind(1)
+    (velocity_change, angular_change), (shift_rate, rotation_rate) = (
+        change.split(3, 1) for change in changes
+    )
     position = free.position + dt * shift_rate
     orientation = rotation_from_vector(dt * rotation_rate) @ free.orientation
     return RigidBodyState(

@@ -49,7 +49,7 @@ def attach_point_gradients(
 
     The nearest point on a fixed surface follows the body's point along the surface.
     """
-    if len(contacts.face) == 0:
+    if len(contacts.face) == 0 or not torch.is_grad_enabled():
         return contacts
     points = []
     for side in (0, 1):
