@@ -151,14 +151,10 @@ class FreeStep:
         return torch.sqrt(GRAVITY / self.bodies.length) * (self.dt / USUAL_STEP)
 
     @cached_property
-    def mobility(self) -> Tensor:
-        """Inverse inertia (O, 6, 6): impulses and their moments to changes of velocities."""
-        bodies, rotation = self.bodies, self.free.orientation
-        turning = (rotation / bodies.inertia[:, None]) @ rotation.transpose(1, 2)
-        shifting = torch.diag_embed((1 / bodies.mass)[:, None].expand(-1, 3))
-        zero = torch.zeros_like(turning)
-        upper = torch.cat([shifting, zero], 2)
-        return torch.cat([upper, torch.cat([zero, turning], 2)], 1)
+    def inverse_inertia(self) -> Tensor:
+        """Inverse of the moments of inertia (O, 3, 3), 1/(kg m^2), in world axes."""
+        rotation = self.free.orientation
+        return (rotation / self.bodies.inertia[:, None]) @ rotation.transpose(1, 2)
 
 
 def contact_weight(

@@ -145,4 +145,6 @@ class ContactLaws:
 
 def motion_change(step: FreeStep, impulses: Tensor) -> Tensor:
     """Changes (O, 2, 6) of linear (m/s) and angular (rad/s) velocities by impulses (O, 2, 6)."""
-    return impulses @ step.mobility  # which is symmetric
+    linear, angular = impulses.split(3, 2)
+    turning = angular @ step.inverse_inertia  # which is symmetric
+    return torch.cat([linear / step.bodies.mass[:, None, None], turning], 2)

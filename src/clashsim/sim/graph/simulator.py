@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -135,18 +136,19 @@ class GraphSim:
         if unmoved is not None:
             return unmoved
         bodies, detector = self._bodies(len(start), theta)
-        state = self.state(bodies, torch.as_tensor(start, dtype=torch.float64))
-        out = [start]
+        state = self.state(torch.as_tensor(start, dtype=torch.float64))
         steps = control.shape[1]
+        states = []
         if self.device == "cpu":
-            with torch.no_grad():
+            with torch.inference_mode():
                 for _ in range(steps):
                     state = self.step(bodies, state, detector)
-                    out.append(self.rows(bodies, state))
+                    states.append(state)
         else:
-            for later in self.recorded_steps(bodies)(state.to(self.device), steps):
-                out.append(self.rows(bodies, later.to("cpu")))
-        return np.stack(out, 1)
+            states = self.recorded_steps(bodies)(state.to(self.device), steps)
+        later = self.rows(_joined(states).to("cpu"))
+        later = later.reshape(steps, *start.shape).transpose(1, 0, 2)
+        return np.concatenate([start[:, None], later], 1)
 
     def recorded_steps(self, bodies: RigidBodies) -> RecordedSteps:
         """Steps of bodies on the simulator's device."""
@@ -169,7 +171,7 @@ class GraphSim:
             steps + 1 states, the start included.
         """
         bodies, detector = self._bodies(len(start), None)
-        states = [self.state(bodies, start)]
+        states = [self.state(start)]
         for _ in range(steps):
             states.append(self.step(bodies, states[-1], detector))
         return states
@@ -193,7 +195,7 @@ class GraphSim:
             self.net, FreeStep(bodies, state, free, self.gravity, self.dt), contacts
         )
 
-    def state(self, bodies: RigidBodies, rows: Tensor) -> RigidBodyState:
+    def state(self, rows: Tensor) -> RigidBodyState:
         """Motion of the bodies' centres of mass from states (N, 13 bodies) of their origins."""
         count = len(self.shapes)
         qpos = rows[:, : 7 * count].reshape(-1, 7)
@@ -205,9 +207,9 @@ class GraphSim:
         principal = orientation @ self._axes.repeat(len(rows), 1, 1)
         return RigidBodyState(qpos[:, :3] + arm, principal, velocity, angular_velocity)
 
-    def rows(self, bodies: RigidBodies, state: RigidBodyState) -> np.ndarray:
+    def rows(self, state: RigidBodyState) -> np.ndarray:
         """States (N, 13 bodies) of the bodies' origins: the inverse of `state`."""
-        scenes = len(bodies) // len(self.shapes)
+        scenes = len(state.position) // len(self.shapes)
         orientation = state.orientation @ self._axes.repeat(scenes, 1, 1).transpose(1, 2)
         arm = rotate(orientation, self._centre.repeat(scenes, 1))
         rotation = Rotation.from_matrix(orientation.detach().numpy())
@@ -242,6 +244,12 @@ class GraphSim:
         if theta is None:
             self._kept = (n, bodies, detector)
         return bodies, detector
+
+
+def _joined(states: Sequence[RigidBodyState]) -> RigidBodyState:
+    """The bodies of several states, one state after the other."""
+    names = [field.name for field in fields(RigidBodyState)]
+    return RigidBodyState(*(torch.cat([getattr(state, name) for state in states]) for name in names))
 
 
 def rotation_matrices(quaternion: Tensor) -> Tensor:
