@@ -183,9 +183,7 @@ def safe_distance(separation: Tensor) -> Tensor:
 
 def corner_contacts(step: FreeStep, contacts: Contacts) -> CornerContacts:
     """Features of the corners of all contacts, each in the axes of its own body."""
-    sides = []
-    if len(contacts.planes) > 0:
-        sides.append(_on_planes(step, contacts.planes))
+    sides = [_on_planes(step, contacts.planes)]
     if len(contacts.face) > 0:
         sides.append(_on_faces(step, contacts))
     side = sides[0]
@@ -259,12 +257,12 @@ def _on_faces(step: FreeStep, contacts: Contacts) -> _Side:
     shape = torch.cat(
         [gather_rows(bodies.corner, corner), gather_rows(bodies.normal, face)[:, :, None]], 2
     )
-    turned = shape @ gather_rows(now.orientation, body).transpose(2, 3)  # (S, 2, 4, 3)
-    position = turned[:, :, :3] + gather_rows(now.position, body)[:, :, None]
-    own_normal, other_normal = turned[:, :, 3].unbind(1)
+    in_world = shape @ gather_rows(now.orientation, body).transpose(2, 3)  # (S, 2, 4, 3)
+    position = in_world[:, :, :3] + gather_rows(now.position, body)[:, :, None]
+    own_normal, other_normal = in_world[:, :, 3].unbind(1)
     if contacts.fixed > 0:
         fixed_normal = torch.cat([contacts.normal, contacts.normal[contacts.fixed :]])
-        other_normal = torch.where(on_fixed[:, None], fixed_normal.to(turned), other_normal)
+        other_normal = torch.where(on_fixed[:, None], fixed_normal.to(in_world), other_normal)
     separation = own_point - other_point
     distance = safe_distance(separation)
     normal = separation / distance[:, None]

@@ -249,7 +249,9 @@ class GraphSim:
 def _joined(states: Sequence[RigidBodyState]) -> RigidBodyState:
     """The bodies of several states, one state after the other."""
     names = [field.name for field in fields(RigidBodyState)]
-    return RigidBodyState(*(torch.cat([getattr(state, name) for state in states]) for name in names))
+    return RigidBodyState(
+        *(torch.cat([getattr(state, name) for state in states]) for name in names)
+    )
 
 
 def rotation_matrices(quaternion: Tensor) -> Tensor:
