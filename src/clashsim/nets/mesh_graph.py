@@ -136,7 +136,7 @@ class GraphNet(nn.Module):
 
         Args:
             step: The bodies in free motion.
-            contacts: Corners near planes and the C face pairs that are near.
+            contacts: Corners near planes and the C face pairs that are near, one or more in all.
 
         Returns:
             Linear (N s), then angular (N m s) impulses on every body, (O, 2, 6), world axes. The

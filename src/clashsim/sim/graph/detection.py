@@ -30,6 +30,7 @@ from clashsim.sim.graph.triangles import (
     vector,
 )
 
+Arrays = tuple[np.ndarray, ...]
 # Rows of the arrays (..., 5, 3) that describe triangles: three corners, their mean, the normal.
 _MIDDLE, _NORMAL = 3, 4
 
@@ -99,7 +100,13 @@ def _radius(triangle: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def _near_planes(corners, planes, position, orientation, ranges):  # type: ignore[no-untyped-def]
+def _near_planes(
+    corners: Arrays,
+    planes: Arrays,
+    position: np.ndarray,
+    orientation: np.ndarray,
+    ranges: tuple[float, float],
+) -> np.ndarray:
     """Indices corner * planes + plane of corners that are near planes."""
     corner, owner, length = corners
     normal, plane_height = planes
@@ -123,7 +130,9 @@ def _near_planes(corners, planes, position, orientation, ranges):  # type: ignor
 
 
 @compiled
-def _placed(triangle, owner, position, orientation):  # type: ignore[no-untyped-def]
+def _placed(
+    triangle: np.ndarray, owner: np.ndarray, position: np.ndarray, orientation: np.ndarray
+) -> np.ndarray:
     """Triangles (F, 5, 3) of bodies in world axes."""
     placed = np.empty_like(triangle)
     for face in range(len(triangle)):
@@ -138,7 +147,9 @@ def _placed(triangle, owner, position, orientation):  # type: ignore[no-untyped-
 
 
 @compiled
-def _on_meshes(triangle, sizes, fixed, limits):  # type: ignore[no-untyped-def]
+def _on_meshes(
+    triangle: np.ndarray, sizes: Arrays, fixed: Arrays, limits: tuple[float, float]
+) -> Arrays:
     """Contacts of faces with fixed meshes, as in `FacePairs`: one for each flat polygon."""
     radius, length = sizes
     fixed_triangle, fixed_radius, polygon = fixed
@@ -189,7 +200,13 @@ def _on_meshes(triangle, sizes, fixed, limits):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _between_bodies(triangle, sizes, spheres, position, detection_range):  # type: ignore[no-untyped-def]
+def _between_bodies(
+    triangle: np.ndarray,
+    sizes: Arrays,
+    spheres: Arrays,
+    position: np.ndarray,
+    detection_range: float,
+) -> Arrays:
     """Contacts of faces of two bodies, as in `FacePairs`."""
     radius, face_length = sizes
     reach, length, scene, first_face = spheres

@@ -7,47 +7,51 @@ the normal.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 
+from clashsim.nets import nearest_points as in_torch
 from clashsim.nets.nearest_points import PARALLEL, TIE, TINY
-from clashsim.sim.contact.compiled import compiled
+from clashsim.sim.contact.compiled import compiled, forget_stale
 
-# The compiler finds all types; they are triples of floats unless said otherwise.
+forget_stale(Path(__file__).parent, Path(in_torch.__file__))
+
+Vector = tuple[float, float, float]
 
 
 @compiled
-def vector(rows, i):  # type: ignore[no-untyped-def]
+def vector(rows: np.ndarray, i: int) -> Vector:
     """Row i of an array (n, 3) as a vector."""
     return rows[i, 0], rows[i, 1], rows[i, 2]
 
 
 @compiled
-def dot(a, b):  # type: ignore[no-untyped-def]
+def dot(a: Vector, b: Vector) -> float:
     """Scalar product."""
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
 @compiled
-def minus(a, b):  # type: ignore[no-untyped-def]
+def minus(a: Vector, b: Vector) -> Vector:
     """Difference a - b."""
     return a[0] - b[0], a[1] - b[1], a[2] - b[2]
 
 
 @compiled
-def scaled(a, factor):  # type: ignore[no-untyped-def]
+def scaled(a: Vector, factor: float) -> Vector:
     """Product with a number."""
     return a[0] * factor, a[1] * factor, a[2] * factor
 
 
 @compiled
-def norm(a):  # type: ignore[no-untyped-def]
+def norm(a: Vector) -> float:
     """Length."""
     return math.sqrt(dot(a, a))
 
 
 @compiled
-def _along(point, direction, share):  # type: ignore[no-untyped-def]
+def _along(point: Vector, direction: Vector, share: float) -> Vector:
     """The point plus a share of a direction."""
     return (
         point[0] + share * direction[0],
@@ -57,13 +61,13 @@ def _along(point, direction, share):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _clamped(value):  # type: ignore[no-untyped-def]
+def _clamped(value: float) -> float:
     """The number in [0, 1] that is nearest to a number."""
     return min(max(value, 0.0), 1.0)
 
 
 @compiled
-def triangles_may_be_near(a, b, limits):  # type: ignore[no-untyped-def]
+def triangles_may_be_near(a: np.ndarray, b: np.ndarray, limits: tuple[float, ...]) -> bool:
     """Whether triangles may be in contact, by the spheres around them.
 
     Args:
@@ -83,7 +87,7 @@ def triangles_may_be_near(a, b, limits):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def nearest_points(a, b):  # type: ignore[no-untyped-def]
+def nearest_points(a: np.ndarray, b: np.ndarray) -> tuple[Vector, Vector]:
     """Nearest points of triangles that do not intersect, on `a` and on `b`."""
     least = np.inf
     on_a, on_b = vector(a, 0), vector(b, 0)
@@ -109,7 +113,7 @@ def nearest_points(a, b):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _of_segments(p0, p1, q0, q1):  # type: ignore[no-untyped-def]
+def _of_segments(p0: Vector, p1: Vector, q0: Vector, q1: Vector) -> tuple[Vector, Vector]:
     """Nearest points of segments p0 p1 and q0 q1 (Ericson 2005, 5.1.9, and its names)."""
     d1, d2, r = minus(p1, p0), minus(q1, q0), minus(p0, q0)
     a, e = max(dot(d1, d1), TINY), max(dot(d2, d2), TINY)
@@ -128,7 +132,7 @@ def _of_segments(p0, p1, q0, q1):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _projection(point, triangle):  # type: ignore[no-untyped-def]
+def _projection(point: Vector, triangle: np.ndarray) -> tuple[bool, Vector]:
     """Whether a point lies over a triangle, and its projection onto the plane of it."""
     origin = vector(triangle, 0)
     u, v = minus(vector(triangle, 1), origin), minus(vector(triangle, 2), origin)
