@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("coal", reason="the graph simulator needs Coal, the extra graph")
 pytest.importorskip("stable_baselines3", reason="training needs Stable-Baselines3, the extra rl")
 
 from clashsim.bench import policy_gradients, push_to_stop

@@ -6,19 +6,14 @@ import numpy as np
 import pytest
 import torch
 from scipy.spatial.transform import Rotation
+from torch import Tensor
 
 from clashsim.core.box import Box
 from clashsim.core.convex_mesh import ConvexMesh
 from clashsim.core.errors import ClashError
-from clashsim.nets.contact_features import Contacts
-from clashsim.nets.face_search import ContactSearch, find_contacts
 from clashsim.nets.mesh_graph import GraphNet
 from clashsim.nets.nearest_points import NearestPoint
-from clashsim.nets.rigid_bodies import rotation_from_vector
-
-pytest.importorskip("coal", reason="collision detection needs Coal, the extra graph")
-
-from clashsim.sim.graph.detection import DetectionConfig, Detector
+from clashsim.nets.rigid_bodies import RigidBodyState, rotation_from_vector
 from clashsim.sim.graph.simulator import GraphSim
 from clashsim.sim.graph.surroundings import Surroundings
 
@@ -61,16 +56,19 @@ def no_control(steps: int) -> np.ndarray:
     return np.zeros((1, steps, 0))
 
 
-def test_point_gradients_agree_with_finite_differences_of_coal():
+def test_point_gradients_agree_with_finite_differences_of_the_detector():
     position = np.array([[0.0, 0.0, 0.062], [0.0, 0.0, 0.172]])
     orientation = Rotation.from_rotvec([[0.2, 0.1, 0.0], [0.3, -0.25, 0.4]]).as_matrix()
-    config = DetectionConfig(skin=0.004, max_distance=0.05)
-    mesh = ConvexMesh.box(CUBE.half)
-    detector = Detector([[mesh], [mesh]], np.zeros(2), config=config)
+    _, detector = graph_sim(CUBE, CUBE, net=untrained_net())._bodies(1, None)
+
+    def face_pairs(position: np.ndarray, orientation: np.ndarray) -> tuple[Tensor, Tensor]:
+        places, still = torch.tensor(position), torch.zeros(2, 3, dtype=torch.float64)
+        contacts = detector(RigidBodyState(places, torch.tensor(orientation), still, still))
+        return contacts.face, contacts.point
 
     def distances(position: np.ndarray, orientation: np.ndarray) -> dict[FacePair, float]:
-        faces, points = detector(position, orientation)
-        lengths = np.linalg.norm(points[:, 0] - points[:, 1], axis=1)
+        faces, points = face_pairs(position, orientation)
+        lengths = (points[:, 0] - points[:, 1]).norm(dim=1)
         return {
             (int(a), int(b)): float(length) for (a, b), length in zip(faces, lengths, strict=True)
         }
@@ -92,7 +90,7 @@ def test_point_gradients_agree_with_finite_differences_of_coal():
             distances(position, backward @ orientation),
         )
 
-    faces, points = detector(position, orientation)
+    faces, points = face_pairs(position, orientation)
     place = torch.tensor(position, requires_grad=True)
     rotation = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
     orientations = rotation_from_vector(rotation) @ torch.tensor(orientation)
@@ -100,7 +98,7 @@ def test_point_gradients_agree_with_finite_differences_of_coal():
     for face_pair, pair_points in zip(faces.tolist(), points, strict=True):
         ends = []
         for side, face in enumerate(face_pair):
-            point = torch.tensor(pair_points[side : side + 1])
+            point = pair_points[side : side + 1]
             body = face // 12
             ends.append(NearestPoint.apply(point, place[[body]], orientations[[body]]))
         distance = (ends[0] - ends[1]).norm()
@@ -212,35 +210,6 @@ def test_rotating_and_shifting_a_scene_does_so_to_the_answer():
         position = slice(7 * i, 7 * i + 3)
         expected = rotation.apply(end[position]) + shift
         assert np.abs(expected - moved_end[position]).max() < 1e-4
-
-
-def test_coal_and_the_batched_search_agree():
-    sim = graph_sim(CUBE, CUBE, net=untrained_net())
-    rows = []
-    for i in range(6):
-        tilt = Rotation.from_rotvec([0.05 * i, 0.1, 0.2]).as_quat(scalar_first=True)
-        positions = [[0, 0, 0.07], [0.118 + 0.002 * i, 0.02, 0.075]]
-        rows.append(start_state(positions, np.stack([NO_ROTATION[0], tilt]), [[0, 0, 0]] * 2))
-    bodies, detector = sim._bodies(6, None)
-    state = sim.state(bodies, torch.tensor(np.stack(rows)))
-    assert detector is not None
-    by_coal = sim._contacts_by_coal(bodies, state, detector)
-    pairs = torch.tensor([[2 * i, 2 * i + 1] for i in range(6)])
-    by_search = find_contacts(bodies, state, ContactSearch(sim.surfaces, pairs))
-
-    def distances(contacts: Contacts) -> dict[FacePair, float]:
-        lengths = (contacts.point[:, 0] - contacts.point[:, 1]).norm(dim=1)
-        return {
-            (int(a), int(b)): float(length)
-            for (a, b), length in zip(contacts.face, lengths, strict=True)
-        }
-
-    first, second = distances(by_coal), distances(by_search)
-    common = set(first) & set(second)
-    # Nearest points that are not unique may differ, and with them the weight.
-    assert len(common) > 20
-    assert len(common) >= 0.9 * max(len(first), len(second))
-    assert max(abs(first[pair] - second[pair]) for pair in common) < 1e-6
 
 
 def test_a_cube_comes_to_rest_on_the_floor():

@@ -10,6 +10,7 @@ import mujoco
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import nnls
 from scipy.spatial.transform import Rotation
 
 from clashsim.core.convex_mesh import ConvexBody, ConvexMesh
@@ -22,6 +23,7 @@ from clashsim.nets.contact_features import Contacts, FreeStep
 from clashsim.nets.face_search import ContactSearch, contact_weights, find_contacts
 from clashsim.nets.fixed_surfaces import FixedSurfaces
 from clashsim.nets.mesh_graph import GraphNet
+from clashsim.nets.nearest_points import nearest_points_of_triangles
 from clashsim.nets.network_file import net_bytes, read_net, shipped_net
 from clashsim.nets.rigid_bodies import RigidBodies, RigidBodyState, free_motion
 from clashsim.nets.trained_domain import MESHES
@@ -50,7 +52,7 @@ def random_body(kind: str, seed: int, *, size: float = 0.05, mass: float = 0.3) 
 
 
 def graph_sim(*bodies: ConvexBody, **options) -> GraphSim:
-    options = {"net": mesh_net(), "coal": False} | options
+    options = {"net": mesh_net()} | options
     return GraphSim(bodies, np.zeros(NUM_CONTACT_PARAMS), **options)
 
 
@@ -75,28 +77,41 @@ def distances(contacts: Contacts) -> dict[FacePair, float]:
     }
 
 
-def test_the_search_finds_what_coal_finds_on_random_meshes():
-    pytest.importorskip("coal", reason="Coal is the extra graph")
-    walls = Surroundings(walls=[((-1.0, 0.2, 0.0), -0.2)])
-    common = found = 0
-    for seed in (0, 1, 2, 3, 4, 5, 6, 8, 9, 10):
+def test_the_compiled_and_the_batched_search_find_the_same():
+    box = ConvexMesh.box(np.array([0.06, 0.1, 0.05]))
+    beside = ConvexMesh(box.corners + np.array([-0.11, 0.0, 0.0]), box.faces)
+    found = 0
+    for seed in range(10):
         kinds = ("hull", ("hull", "prism", "compound")[seed % 3])
         bodies = [random_body(kind, 10 * seed + i) for i, kind in enumerate(kinds)]
-        sim = graph_sim(*bodies, coal=True, surroundings=walls)
+        walls = Surroundings(walls=[((-1.0, 0.2, 0.0), -0.2)], fixed=[beside])
+        sim = graph_sim(*bodies, surroundings=walls)
         start = state_of([[0, 0, 0.075], [0.135, 0.02, 0.09]], [[0] * 3] * 2, seed)
         made, detector = sim._bodies(1, None)
-        state = sim.state(made, torch.tensor(start))
-        by_coal = sim._contacts_by_coal(made, state, detector)
-        by_search = find_contacts(made, state, ContactSearch(sim.surfaces, torch.tensor([[0, 1]])))
-        apart = distances(by_search)
-        # Faces that intersect even after they were moved inwards have no nearest points.
-        expected = {pair: length for pair, length in distances(by_coal).items() if length > 1e-6}
-        both = set(apart) & set(expected)
-        assert all(abs(apart[pair] - expected[pair]) < 1e-6 for pair in both)
-        common += len(both)
-        found += max(len(apart), len(expected))
-    assert found > 100
-    assert common >= 0.98 * found
+        state = sim.state(torch.tensor(start))
+        compiled = detector(state)
+        batched = find_contacts(made, state, ContactSearch(sim.surfaces, torch.tensor([[0, 1]])))
+        assert torch.equal(compiled.planes.corner, batched.planes.corner)
+        assert torch.equal(compiled.face, batched.face)
+        assert (compiled.normal - batched.normal).abs().max() < 1e-9
+        assert (compiled.facing - batched.facing).abs().max() < 1e-9
+        assert (compiled.point - batched.point).abs().max() < 1e-9
+        found += min(compiled.fixed, len(compiled.face) - compiled.fixed)
+    assert found > 50
+
+
+def test_nearest_points_of_triangles_are_those_of_least_squares():
+    """Points as weighted means of corners, with the weights that minimise their distance."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(40, 3, 3))
+    b = rng.normal(size=(40, 3, 3)) + np.array([6.0, 0.0, 0.0])
+    on_a, on_b = nearest_points_of_triangles(torch.tensor(a), torch.tensor(b))
+    heavy = 1e4  # weight of the rows by which the weights of each triangle sum to 1
+    sums = heavy * np.kron(np.eye(2), np.ones(3))
+    for i in range(len(a)):
+        difference = np.concatenate([a[i].T, -b[i].T], 1)
+        _, least = nnls(np.concatenate([difference, sums]), [0, 0, 0, heavy, heavy])
+        assert float((on_a[i] - on_b[i]).norm()) == pytest.approx(least, rel=1e-5)
 
 
 def test_a_search_of_constant_shapes_finds_the_same():
@@ -160,7 +175,7 @@ def test_a_fixed_box_holds_a_body_as_a_floor_does():
     start = state_of([[0.02, 0.01, 0.11]], [[0.2, 0.1, 0.0]], 2)
     heights = []
     for surroundings in (Surroundings(), Surroundings(floor_height=-10.0, fixed=[table])):
-        sim = GraphSim([body], contact, coal=False, surroundings=surroundings)
+        sim = GraphSim([body], contact, surroundings=surroundings)
         end = sim.rollout(start, no_control(80))[0, -1]
         assert np.linalg.norm(end[7:10]) < 0.15
         heights.append(end[2])
@@ -197,8 +212,11 @@ def test_a_free_pair_of_meshes_keeps_its_momentum():
     touched = 0
     for state in states[:-1]:
         contacts = find_contacts(bodies, state, ContactSearch(sim.surfaces, torch.tensor([[0, 1]])))
+        if len(contacts) == 0:
+            continue
         free = free_motion(bodies, state, sim.gravity, sim.dt)
-        linear, angular = sim.net(FreeStep(bodies, state, free, sim.gravity, sim.dt), contacts)
+        impulses = sim.net(FreeStep(bodies, state, free, sim.gravity, sim.dt), contacts)
+        linear, angular = impulses.split(3, 2)
         position = state.position[:, None].expand_as(linear)
         moment = angular + torch.linalg.cross(position, linear)
         assert moment.sum(0).abs().max() < 1e-9

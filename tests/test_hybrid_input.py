@@ -43,7 +43,7 @@ def make_simulator(kind: str):
         from clashsim.sim.graph.simulator import GraphSim
 
         box = Box.even((0.05, 0.05, 0.05), 0.37)
-        sim = GraphSim([box], np.zeros(5), coal=False)
+        sim = GraphSim([box], np.zeros(5))
         return sim, np.array([[0, 0, 0.2, 1, 0, 0, 0] + 6 * [0]], float)
     else:
         pytest.importorskip("mujoco.mjx", reason="MJX is the extra mjx")

@@ -292,7 +292,9 @@ def test_the_graph_network_simulates_a_box_that_it_has_not_seen(tmp_path):
     config = FitRunConfig(method="graph", fit=quick)
     run = fit_run(scene, path, tmp_path / "run", config=config)
     models = run.metrics["models"]
-    errors = {name: figures["bodies"]["box"]["position_pct"]["mean"] for name, figures in models.items()}
+    errors = {
+        name: figures["bodies"]["box"]["position_pct"]["mean"] for name, figures in models.items()
+    }
     assert errors["graph"] < 0.7 * errors[AS_GIVEN]
     again = clashsim.load(tmp_path / "run")
     start = np.zeros((1, 13))

@@ -36,7 +36,6 @@ from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row, optional
 from clashsim.bench.timing import wait_for
 from clashsim.core.errors import DataError
-from clashsim.core.extras import importable
 from clashsim.report.figure_files import write_figure
 from clashsim.sim.graph.simulator import GraphSim
 
@@ -90,10 +89,8 @@ def start_state(cubes: int, seed: int = 0) -> np.ndarray:
 
 
 def _simulator(cubes: int) -> GraphSim:
-    """The graph simulator; Coal finds contacts where it is installed, else a batched search."""
-    return GraphSim(
-        [CUBE] * cubes, unit_contact(), dt=1 / RATE, rounding=ROUNDING, coal=importable("coal")
-    )
+    """The graph simulator of cubes."""
+    return GraphSim([CUBE] * cubes, unit_contact(), dt=1 / RATE, rounding=ROUNDING)
 
 
 def rollout_both(cubes: int, frames: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -233,7 +230,7 @@ def _device_seconds(cubes: int, start: np.ndarray, steps: int, device: str) -> f
     """Seconds per frame of all scenes in the graph simulator on a device."""
     sim = _simulator(cubes).to(device)
     bodies, _ = sim._bodies(len(start), None)
-    state = sim.state(bodies, torch.as_tensor(start, dtype=torch.float64)).to(device)
+    state = sim.state(torch.as_tensor(start, dtype=torch.float64)).to(device)
     recorded = sim.recorded_steps(bodies)
     recorded(state, steps)  # makes places for all contacts
     begin = time.perf_counter()

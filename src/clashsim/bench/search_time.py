@@ -16,6 +16,7 @@ from clashsim import lab
 from clashsim.bench.lab_sets import choose
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row, optional
+from clashsim.bench.step_choice import TRIED_STRIKES
 from clashsim.bench.strike_models import StrikeModels
 from clashsim.bench.throughput import RIVAL
 from clashsim.core.protocols import StrikeModel
@@ -31,6 +32,7 @@ _METHODS_PER_SHAPE = 6  # that `_methods` gives
 _TABLE_TARGETS_FACTOR = 5  # a strike table is fast, so that it plans five times as many targets
 _DEFAULT_TARGETS = 2  # planned one by one
 _ROUNDS = 24  # of the search
+_QUICK_TRIED = 8  # strikes that choose the lengths of steps
 _QUICK_ROUNDS = 2
 
 
@@ -80,12 +82,14 @@ def run(options: BenchOptions = BenchOptions()) -> list[Row]:
     """
     names = [shape.replace("_", "-") for shape in lab.SHAPES]
     chosen = choose(options.sets, names, what="shape")
+    tried = TRIED_STRIKES
     if options.quick:
         chosen = chosen[:1]
+        tried = _QUICK_TRIED
     rows: list[Row] = []
     with options.progress("planning", _METHODS_PER_SHAPE * len(chosen)) as advance:
         for name in chosen:
-            models = StrikeModels(Scene.load(name.replace("-", "_")), _SLIDE_SEED)
+            models = StrikeModels(Scene.load(name.replace("-", "_")), _SLIDE_SEED, tried)
             methods, targets = _methods(models, options)
             seconds: dict[str, float] = {}
             for method in methods:

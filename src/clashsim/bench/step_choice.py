@@ -27,7 +27,7 @@ _STEPS_BEFORE_HIT = 3  # short ones
 _STILL_SPEED = 0.01  # m/s: friction stops a body that slides slower within some micrometres
 _CHECK_PERIOD = 0.02  # s: bodies that lie still are no longer stepped from the next check on
 _ROUNDING = 1e-9
-_TRIED_STRIKES = 128
+TRIED_STRIKES = 128
 _CHOICE_SEED = 11
 # What schedules are made of: factors of the scene's step, and seconds.
 _FINE_FACTORS = (1.0, 2.0)
@@ -254,7 +254,7 @@ def fastest_within(
     fine: SteppedStrikes,
     *,
     tolerance: float = TOLERANCE,
-    strikes: int = _TRIED_STRIKES,
+    strikes: int = TRIED_STRIKES,
     seed: int = _CHOICE_SEED,
 ) -> Chosen[Steps]:
     """Find the steps that are fewest, of those whose poses at rest agree with those of short steps.

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from clashsim.bench.step_choice import (
+    TRIED_STRIKES,
     Chosen,
     HybridSteps,
     ScheduledMujoco,
@@ -48,10 +49,12 @@ class StrikeModels:
     Attributes:
         scene: The scene.
         slide_seed: Seed of the strikes from which the slide model is fitted.
+        tried_strikes: Number of strikes that choose the lengths of steps.
     """
 
     scene: Scene
     slide_seed: int
+    tried_strikes: int = TRIED_STRIKES
 
     @cached_property
     def theta(self) -> np.ndarray:
@@ -79,6 +82,7 @@ class StrikeModels:
             mujoco_schedules(self.mujoco.dt),
             lambda schedule: ScheduledMujoco(self.mujoco, schedule),
             self.mujoco,
+            strikes=self.tried_strikes,
         )
 
     @cached_property
@@ -89,7 +93,12 @@ class StrikeModels:
     @cached_property
     def hybrid_choice(self) -> Chosen[HybridSteps]:
         """The fewest steps of the hybrid simulator that agree with the scene's own steps."""
-        return fastest_within(hybrid_steps(self.mujoco.dt), self.hybrid_with, self.fine_hybrid())
+        return fastest_within(
+            hybrid_steps(self.mujoco.dt),
+            self.hybrid_with,
+            self.fine_hybrid(),
+            strikes=self.tried_strikes,
+        )
 
     @cached_property
     def hybrid(self) -> SteppedStrikes:

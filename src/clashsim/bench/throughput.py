@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ import torch
 from clashsim.bench import device_impacts, device_pushing
 from clashsim.bench.options import BenchOptions
 from clashsim.bench.rows import Row, optional
-from clashsim.bench.step_choice import Chosen, ScheduledMujoco
+from clashsim.bench.step_choice import TRIED_STRIKES, Chosen, ScheduledMujoco
 from clashsim.bench.strike_models import StrikeModels, states_before
 from clashsim.core.angles import wrap_angle
 from clashsim.core.contact_frame import ContactFrame, contact_frame
@@ -38,6 +38,8 @@ OPTIONS = frozenset({"device"})
 SAME_POSITION = 0.015  # m
 SAME_ANGLE = 15.0  # degrees
 _QUICK_STRIKES = 256
+_QUICK_TRIED = 8  # strikes that choose the lengths of steps
+_QUICK_TRAINING = 500  # strikes and steps of the compressed network
 _FEWEST_SLOW_STRIKES = 16  # that MuJoCo simulates
 _SLOW_SHARE = 16  # MuJoCo is slow, so that it simulates only one of 16 strikes
 _ROUNDS = 5  # in which methods are timed in turn, so that whatever else runs slows all of them
@@ -83,9 +85,12 @@ def run(
     device = options.device
     if device is not None and not device_available(device):
         raise ParamError(f"this torch has no device {device!r} (torch {torch.__version__})")
+    tried = TRIED_STRIKES
     if options.quick:
         n = _QUICK_STRIKES
-    models = StrikeModels(Scene.load(scene), seed + 1)
+        tried = _QUICK_TRIED
+        compression = replace(compression, strikes=_QUICK_TRAINING, steps=_QUICK_TRAINING)
+    models = StrikeModels(Scene.load(scene), seed + 1, tried)
     mujoco = models.mujoco
     rival = models.strongest_mujoco
     hybrid = models.hybrid

@@ -30,7 +30,7 @@ _EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "lab": ("the virtual laboratory: record, execute, evaluate", ("pydrake",)),
     "rl": ("train, loop, Gymnasium environments", ("gymnasium", "stable_baselines3")),
     "mjx": ("MjxSim, AugmentedSim", ("jax", "mujoco.mjx")),
-    "graph": ("GraphSim", ("coal",)),
+    "graph": ("GraphSim (needs no more)", ()),
     "scale": ("--executor ray, shards on any file system", ("ray", "fsspec")),
     "sysid": ("the baseline mujoco.sysid", ("mujoco.sysid",)),
     "onnx": ("export --surrogate", ("onnx", "onnxruntime")),

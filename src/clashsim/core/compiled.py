@@ -40,14 +40,18 @@ def is_cached(function: Callable[..., Any]) -> bool:
     return any(Path(folder).glob(f"*.{name}-*.nbi"))
 
 
-def forget_stale(folder: Path) -> None:
+def forget_stale(folder: Path, *others: Path) -> None:
     """Delete code that was compiled from other sources of a folder.
 
     For each function numba looks only at the file it stands in, not at the files of the functions
     that it calls.
+
+    Args:
+        folder: Of the compiled functions.
+        others: Further files that they depend on.
     """
     digest = hashlib.sha256()
-    for source in sorted(folder.glob("*.py")):
+    for source in [*sorted(folder.glob("*.py")), *others]:
         digest.update(source.read_bytes())
     cache = folder / "__pycache__"
     stamp = cache / _STAMP

@@ -11,6 +11,7 @@ predicts.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from clashsim.nets.rigid_bodies import (
     cross,
     gather_rows,
     rotate,
-    rotate_inverse,
+    rotate_columns_inverse,
 )
 
 # All lengths here are shares of the network's unit of length in a scene, `RigidBodies.length`.
@@ -92,37 +93,38 @@ class Contacts:
 class CornerContacts:
     """K rows: corners near planes, then three corners for each side of a pair of near faces.
 
+    Each has two ends: the body that the corner belongs to, and the other body. Directions are in
+    the axes of the first. In most arrays the corners are the last axis, because torch adds up the
+    components of vectors many times faster so on a CPU.
+
     Attributes:
-        corner: (K,), mesh node.
-        body: (K,), body that the corner belongs to.
-        other: (K,), the other body, -1 for a fixed surface.
+        ends: (2, K), the two bodies; body 0 stands in for a fixed surface.
+        present: (2, K), 1 for bodies, 0 for fixed surfaces.
         features: (K, 34), inputs of the network.
         weight: (K,), 0 to 1, weight of the contact.
         scale: (K,), kg, mass that the network's outputs are multiplied by to give impulses.
-        arm: (K, 3), m, world axes, from the centre of mass to where an impulse acts.
-        other_arm: (K, 3), m, world axes, from the other body's centre of mass to the same place;
-            zero for fixed surfaces.
-        slip: (K, 3), world axes, velocity of the corner relative to the other body in free motion,
-            in the unit of velocity.
+        orientation: (3, 3, K), of the first body, from its axes to world axes.
+        arm: (2, 3, K), m, world axes, from both centres of mass to where an impulse acts.
+        slip: (3, K), velocity of the corner relative to the other body in free motion, in the unit
+            of velocity.
         height: (K,), of the corner over the other surface, in the unit of length.
-        normal: (K, 3), world axes, direction of contact: away from the other surface.
-        on_fixed: (K,), whether the other surface is fixed.
-        all_fixed: Whether that is so for all of them, and no bodies touch each other.
+        normal: (3, K), direction of contact: away from the other surface.
+        speed_unit: (K,), m/s, the unit of velocity.
+        relative_step: (K,), the step over the usual one.
     """
 
-    corner: Tensor
-    body: Tensor
-    other: Tensor
+    ends: Tensor
+    present: Tensor
     features: Tensor
     weight: Tensor
     scale: Tensor
+    orientation: Tensor
     arm: Tensor
-    other_arm: Tensor
     slip: Tensor
     height: Tensor
     normal: Tensor
-    on_fixed: Tensor
-    all_fixed: bool
+    speed_unit: Tensor
+    relative_step: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,15 +145,16 @@ class FreeStep:
     gravity: Tensor
     dt: float
 
-    @property
+    @cached_property
     def relative_step(self) -> Tensor:
         """The step (O,) over the usual one for bodies of this unit of length."""
         return torch.sqrt(GRAVITY / self.bodies.length) * (self.dt / USUAL_STEP)
 
-    @property
-    def travel(self) -> Tensor:
-        """How far (O,), m, the unit of velocity goes in a step."""
-        return self.bodies.length * self.relative_step
+    @cached_property
+    def inverse_inertia(self) -> Tensor:
+        """Inverse of the moments of inertia (O, 3, 3), 1/(kg m^2), in world axes."""
+        rotation = self.free.orientation
+        return (rotation / self.bodies.inertia[:, None]) @ rotation.transpose(1, 2)
 
 
 def contact_weight(
@@ -182,38 +185,33 @@ def corner_contacts(step: FreeStep, contacts: Contacts) -> CornerContacts:
     """Features of the corners of all contacts, each in the axes of its own body."""
     sides = [_on_planes(step, contacts.planes)]
     if len(contacts.face) > 0:
-        sides.append(_on_side(step, contacts, side=0))
-    if contacts.fixed < len(contacts.face):
-        sides.append(_on_side(step, contacts, side=1))
-    side = _Side(*(torch.cat([getattr(part, f.name) for part in sides]) for f in fields(_Side)))
-    return _corner_rows(step, side, all_fixed=contacts.fixed == len(contacts.face))
+        sides.append(_on_faces(step, contacts))
+    side = sides[0]
+    if len(sides) > 1:
+        side = _Side(*(torch.cat([getattr(part, f.name) for part in sides]) for f in fields(_Side)))
+    return _corner_rows(step, side)
+
+
+# Columns of `_Side.geometry`: position (m) of the corner; outward normal of the own face, opposite
+# to a plane's; of the other face, or of the plane; direction of contact, away from the other
+# surface; a point (m) of the plane across it that the other surface touches; distance (m) between
+# the surfaces as they were compared; weight of the contact.
+_GEOMETRY = (3, 3, 3, 3, 3, 1, 1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """Corners of one side of contacts, (K, ...), world axes, SI units.
+    """Corners of contacts.
 
     Attributes:
-        corner: Mesh node.
-        other: The other body, -1 for a fixed surface.
-        position: (K, 3), m, of the corner.
-        own_normal: (K, 3), outward normal of the own face; opposite to a plane's.
-        other_normal: (K, 3), outward normal of the other face, or of the plane.
-        normal: (K, 3), direction of contact, away from the other surface.
-        surface: (K, 3), m, a point of the plane across `normal` that the other surface touches.
-        distance: (K,), m, between the surfaces as they were compared.
-        weight: (K,), weight of the contact.
+        corner: (K,), mesh node.
+        other: (K,), the other body, -1 for a fixed surface.
+        geometry: (K, 17), world axes, the columns of `_GEOMETRY`.
     """
 
     corner: Tensor
     other: Tensor
-    position: Tensor
-    own_normal: Tensor
-    other_normal: Tensor
-    normal: Tensor
-    surface: Tensor
-    distance: Tensor
-    weight: Tensor
+    geometry: Tensor
 
 
 def corner_positions(bodies: RigidBodies, state: RigidBodyState, corner: Tensor) -> Tensor:
@@ -228,164 +226,146 @@ def _on_planes(step: FreeStep, planes: PlaneContacts) -> _Side:
     bodies = step.bodies
     position = corner_positions(bodies, step.now, planes.corner)
     normal = planes.normal.to(position)
-    height = (position * normal).sum(1) - planes.height.to(position)
-    length = gather_rows(bodies.length, bodies.owner[planes.corner])
+    height = (position * normal).sum(1, keepdim=True) - planes.height.to(position)[:, None]
+    length = gather_rows(bodies.length, bodies.owner[planes.corner])[:, None]
     nearness = (CONTACT_RANGE - height / length) / (_FADE * CONTACT_RANGE)
-    fixed = torch.full_like(planes.corner, -1)
+    weight = nearness.clamp(0, 1) * planes.used.to(position)[:, None]
+    surface = position - height * normal
     return _Side(
-        corner=planes.corner,
-        other=fixed,
-        position=position,
-        own_normal=-normal,
-        other_normal=normal,
-        normal=normal,
-        surface=position - height[:, None] * normal,
-        distance=height,
-        weight=nearness.clamp(0, 1) * planes.used.to(position),
+        planes.corner,
+        torch.full_like(planes.corner, -1),
+        torch.cat([position, -normal, normal, normal, surface, height, weight], 1),
     )
 
 
-def _on_side(step: FreeStep, contacts: Contacts, *, side: int) -> _Side:
-    """The corners of the first (0) or second (1) face of all pairs; fixed meshes have none."""
+def _on_faces(step: FreeStep, contacts: Contacts) -> _Side:
+    """The corners of the first faces of all pairs, then of the second ones that are of bodies."""
     bodies, now = step.bodies, step.now
-    first_row = contacts.fixed if side else 0
-    rows = torch.arange(first_row, len(contacts.face), device=contacts.face.device)
-    own_face = contacts.face[rows, side]
-    other_face = contacts.face[rows, 1 - side]
-    on_fixed = other_face < 0
+
+    def from_both_sides(values: Tensor) -> Tensor:
+        """(C, 2, ...) with the two faces of a pair, then those of bodies with the two swapped."""
+        return torch.cat([values, values[contacts.fixed :].flip(1)])
+
+    face = from_both_sides(contacts.face)
+    own_point, other_point = from_both_sides(contacts.point).unbind(1)
+    facing = torch.cat([contacts.facing, contacts.facing[contacts.fixed :]])
+    on_fixed = face[:, 1] < 0
     # For fixed meshes, face 0 and its body stand in, and what they give is replaced.
-    some_face = other_face.clamp(min=0)
-    body = bodies.face_owner[own_face]
-    some_body = bodies.face_owner[some_face]
-    own_normal = rotate(gather_rows(now.orientation, body), bodies.normal[own_face])
-    other_normal = torch.where(
-        on_fixed[:, None],
-        gather_rows(contacts.normal, rows).to(own_normal),
-        rotate(gather_rows(now.orientation, some_body), bodies.normal[some_face]),
+    face = face.clamp(min=0)
+    body = gather_rows(bodies.face_owner, face)
+    corner = gather_rows(bodies.face, face)
+    shape = torch.cat(
+        [gather_rows(bodies.corner, corner), gather_rows(bodies.normal, face)[:, :, None]], 2
     )
-    own_point = gather_rows(contacts.point[:, side], rows)
-    other_point = gather_rows(contacts.point[:, 1 - side], rows)
+    in_world = shape @ gather_rows(now.orientation, body).transpose(2, 3)  # (S, 2, 4, 3)
+    position = in_world[:, :, :3] + gather_rows(now.position, body)[:, :, None]
+    own_normal, other_normal = in_world[:, :, 3].unbind(1)
+    if contacts.fixed > 0:
+        fixed_normal = torch.cat([contacts.normal, contacts.normal[contacts.fixed :]])
+        other_normal = torch.where(on_fixed[:, None], fixed_normal.to(in_world), other_normal)
     separation = own_point - other_point
     distance = safe_distance(separation)
     normal = separation / distance[:, None]
-    length = gather_rows(bodies.length, body)
-    weight = contact_weight(-normal, distance / length, own_normal, other_normal)
-    weight = weight * gather_rows(contacts.facing, rows)
+    length = gather_rows(bodies.length, body[:, 0])
+    weight = contact_weight(-normal, distance / length, own_normal, other_normal) * facing
     # Points are those of faces moved inwards; the unmoved face reaches farther along the normal.
-    other_face = bodies.face[some_face]
-    reach = corner_positions(bodies, now, other_face) - other_point[:, None]
-    farthest = (reach * normal[:, None]).sum(2).amax(1)
-    farthest = torch.where(on_fixed, SKIN * length, farthest)
+    reach = position[:, 1] - other_point[:, None]
+    farthest = (reach @ normal[:, :, None])[:, :, 0].amax(1)
+    if contacts.fixed > 0:
+        farthest = torch.where(on_fixed, SKIN * length, farthest)
     surface = other_point + farthest[:, None] * normal
-
-    def for_each_corner(values: Tensor) -> Tensor:
-        """(C, ...) repeated for the three corners of each face."""
-        return values.repeat_interleave(3, 0)
-
-    corner = bodies.face[own_face].reshape(-1)
+    of_face = [own_normal, other_normal, normal, surface, distance[:, None], weight[:, None]]
+    for_each_corner = torch.cat(of_face, 1).repeat_interleave(3, 0)
     return _Side(
-        corner=corner,
-        other=for_each_corner(torch.where(on_fixed, -1, some_body)),
-        position=corner_positions(bodies, now, corner),
-        own_normal=for_each_corner(own_normal),
-        other_normal=for_each_corner(other_normal),
-        normal=for_each_corner(normal),
-        surface=for_each_corner(surface),
-        distance=for_each_corner(distance),
-        weight=for_each_corner(weight),
+        corner[:, 0].reshape(-1),
+        torch.where(on_fixed, -1, body[:, 1]).repeat_interleave(3),
+        torch.cat([position[:, 0].reshape(-1, 3), for_each_corner], 1),
     )
 
 
-def _corner_rows(step: FreeStep, side: _Side, *, all_fixed: bool) -> CornerContacts:
-    """What the network reads of corners of contacts, and where their impulses act."""
+# Columns of what a contact reads of a body: position, velocity and angular velocity, principal
+# moments, orientation, mass, length, rounding, the step over the usual one.
+_OF_BODY = (3, 3, 3, 3, 9, 1, 1, 1, 1)
+
+
+def _of_bodies(step: FreeStep, rows: Tensor) -> tuple[Tensor, ...]:
+    """The quantities `_OF_BODY` (their size, ...) of bodies (...)."""
     bodies, now, free = step.bodies, step.now, step.free
-    body = bodies.owner[side.corner]
+    numbers = [bodies.mass, bodies.length, bodies.rounding, step.relative_step]
+    vectors = [now.position, free.velocity, free.angular_velocity, bodies.inertia]
+    table = torch.cat([*vectors, now.orientation.flatten(1), torch.stack(numbers, 1)], 1)
+    gathered = table.index_select(0, rows.reshape(-1)).T.contiguous()
+    return gathered.reshape(-1, *rows.shape).split(_OF_BODY)
+
+
+def _corner_rows(step: FreeStep, side: _Side) -> CornerContacts:
+    """What the network reads of corners of contacts, and where their impulses act."""
     on_fixed = side.other < 0
-    some_body = side.other.clamp(min=0)
-    orientation = gather_rows(now.orientation, body)
-    mass = gather_rows(bodies.mass, body)
-    other_mass = gather_rows(bodies.mass, some_body)
+    ends = torch.stack([step.bodies.owner[side.corner], side.other.clamp(min=0)])
+    geometry = side.geometry.T.contiguous().split(_GEOMETRY)
+    position, own_normal, other_normal, normal, surface, distance, weight = geometry
+    centre, velocity, angular_velocity, inertia, rotation, *numbers = _of_bodies(step, ends)
+    masses, lengths, roundings, relative_steps = (values[0] for values in numbers)
+    rotation = rotation.reshape(3, 3, *ends.shape)
+    mass, unit, relative_step = masses[0], lengths[0], relative_steps[0]
+    moves = (~on_fixed).to(position)
+    present = torch.stack([torch.ones_like(moves), moves])
     # Share of an impulse's effect on the relative velocity that this body takes.
-    mass_share = torch.where(on_fixed, torch.ones_like(mass), other_mass / (other_mass + mass))
-    length = gather_rows(bodies.length, body)
-    unit = length[:, None]
-    moves = (~on_fixed)[:, None].to(side.position)
-    normal = side.normal
-    other_rounding = torch.where(on_fixed, 0.0, gather_rows(bodies.rounding, some_body))
-    rounding = (gather_rows(bodies.rounding, body) + other_rounding)[:, None]
+    mass_share = torch.where(on_fixed, 1.0, masses[1] / (masses[1] + mass))
+    rounding = (roundings * present).sum(0)
     # Impulses act in the middle between the rounded surfaces, as in MuJoCo.
-    place = side.position - 0.5 * rounding * normal
-    impulse_arm = place - gather_rows(now.position, body)
-    other_arm = moves * (place - gather_rows(now.position, some_body))
-    arm = side.position - gather_rows(now.position, body)
-    corner_velocity = gather_rows(free.velocity, body) + cross(
-        gather_rows(free.angular_velocity, body), arm
-    )
-    other_velocity = moves * gather_rows(free.velocity, some_body) + cross(
-        gather_rows(free.angular_velocity, some_body), other_arm
-    )
+    place = position - 0.5 * rounding * normal
+    arm = (place[:, None] - centre) * present
+    # The corner moves as its body, and the other surface as the other body there.
+    read_at = torch.stack([position, place], 1) - centre
+    point_velocity = (velocity + cross(angular_velocity, read_at, dim=0)) * present
     # Lengths from here on are in the unit of length.
-    offset = (side.position - side.surface) / unit
-    shift = (corner_velocity - other_velocity) * step.dt / unit  # in one step
-    slip = shift / gather_rows(step.relative_step, body)[:, None]
-    height = (offset * normal).sum(1, keepdim=True) - rounding / unit
-    closing = (shift * normal).sum(1, keepdim=True)
-    inverse_mass = _inverse_effective_mass(bodies, now, body, arm=impulse_arm, normal=normal)
-    inverse_mass = inverse_mass + moves[:, 0] * _inverse_effective_mass(
-        bodies, now, some_body, arm=other_arm, normal=normal
-    )
+    offset = (position - surface) / unit
+    shift = (point_velocity[:, 0] - point_velocity[:, 1]) * (step.dt / unit)  # in one step
+    slip = shift / relative_step
+    height = (offset * normal).sum(0) - rounding / unit
+    closing = (shift * normal).sum(0)
+    moment = rotate_columns_inverse(rotation, cross(arm, normal[:, None].expand_as(arm), dim=0))
+    # Velocity along the normal that an impulse of 1 N s along it gives, 1/kg.
+    inverse_mass = (((moment * moment / inertia).sum(0) + 1 / masses) * present).sum(0)
     scale = mass * mass_share
-    features = torch.cat(
-        [
-            gather_rows(bodies.corner, side.corner) / unit,
-            rotate_inverse(orientation, other_arm) / unit,
-            rotate_inverse(orientation, offset),
-            rotate_inverse(orientation, slip),
-            rotate_inverse(orientation, normal),
-            rotate_inverse(orientation, side.own_normal),
-            rotate_inverse(orientation, side.other_normal),
-            height * _HEIGHT_SCALE,
-            (slip * normal).sum(1, keepdim=True) * _HEIGHT_SCALE,
-            (height + closing) * _HEIGHT_SCALE,
-            torch.tanh(height / _CLOSE),
-            torch.tanh((height + closing) / _CLOSE),
-            # About the part of the step after which the corner touches.
-            torch.tanh(height / (closing.abs() + _MIN_CLOSING)),
-            side.distance[:, None] / unit,
-            mass_share[:, None],
-            rounding / unit * _ROUNDING_SCALE,
-            on_fixed[:, None].to(offset),
-            torch.tanh(height / _FINE),
-            torch.tanh((height + closing) / _FINE),
-            # Share of the mass that resists an impulse along the normal, 1 through the centre.
-            1 / (scale * inverse_mass)[:, None],
-        ],
-        1,
-    )
+    own_rotation = rotation[:, :, 0]
+    vectors = [arm[:, 1] / unit, offset, slip, normal, own_normal, other_normal]
+    in_own_axes = rotate_columns_inverse(
+        own_rotation[:, :, None], torch.stack(vectors, 1)
+    )  # (3, 6, K)
+    heights = torch.stack([height, height + closing])
+    scalars = [
+        height * _HEIGHT_SCALE,
+        closing / relative_step * _HEIGHT_SCALE,
+        heights[1] * _HEIGHT_SCALE,
+        *torch.tanh(heights / _CLOSE),
+        # About the part of the step after which the corner touches.
+        torch.tanh(height / (closing.abs() + _MIN_CLOSING)),
+        distance[0] / unit,
+        mass_share,
+        rounding / unit * _ROUNDING_SCALE,
+        1 - moves,
+        *torch.tanh(heights / _FINE),
+        # Share of the mass that resists an impulse along the normal, 1 through the centre.
+        1 / (scale * inverse_mass),
+    ]
+    corner = gather_rows(step.bodies.corner, side.corner).T / unit
+    features = torch.cat([corner, in_own_axes.transpose(0, 1).flatten(0, 1), torch.stack(scalars)])
     return CornerContacts(
-        corner=side.corner,
-        body=body,
-        other=side.other,
-        features=features,
-        weight=side.weight,
+        ends=ends,
+        present=present,
+        features=features.T,
+        weight=weight[0],
         scale=scale,
-        arm=impulse_arm,
-        other_arm=other_arm,
-        slip=slip,
-        height=height[:, 0],
-        normal=normal,
-        on_fixed=on_fixed,
-        all_fixed=all_fixed,
+        orientation=own_rotation,
+        arm=arm.transpose(0, 1),
+        slip=in_own_axes[:, 2],
+        height=height,
+        normal=in_own_axes[:, 3],
+        speed_unit=unit * relative_step / step.dt,
+        relative_step=relative_step,
     )
-
-
-def _inverse_effective_mass(
-    bodies: RigidBodies, state: RigidBodyState, body: Tensor, *, arm: Tensor, normal: Tensor
-) -> Tensor:
-    """Velocity (K,) along a normal that an impulse of 1 N s along it gives to a point, 1/kg."""
-    moment = rotate_inverse(gather_rows(state.orientation, body), cross(arm, normal))
-    turning = (moment * moment / gather_rows(bodies.inertia, body)).sum(1)
-    return 1 / gather_rows(bodies.mass, body) + turning
 
 
 # Numbers that describe a corner of a contact.
@@ -394,33 +374,22 @@ CONTACT_FEATURES = 34
 RESPONSE_FEATURES = 11
 
 
-def response_features(
-    step: FreeStep, corners: CornerContacts, velocity: Tensor, mean_velocity: Tensor
-) -> Tensor:
+def response_features(corners: CornerContacts, velocity: Tensor) -> Tensor:
     """Features (K, 11) of the motion of corners under the impulses of earlier rounds.
 
     Args:
-        step: The bodies in free motion.
         corners: The corners.
-        velocity: (K, 3), relative to the other body after the step, in the unit of velocity.
-        mean_velocity: (K, 3), the mean over the step, likewise.
+        velocity: (2, 3, K), relative to the other body, in the axes of the own one, in the unit of
+            velocity: after the step, and the mean over it.
     """
-    orientation = gather_rows(step.now.orientation, corners.body)
-    relative_step = gather_rows(step.relative_step, corners.body)
-    normal_velocity = (velocity * corners.normal).sum(1)
-    height = corners.height + (mean_velocity * corners.normal).sum(1) * relative_step
-    scalars = [
-        normal_velocity * _HEIGHT_SCALE,
-        height * _HEIGHT_SCALE,
-        torch.tanh(normal_velocity / _CLOSE),
-        torch.tanh(height / _CLOSE),
-        torch.tanh(height / _FINE),
-    ]
+    after, mean = (velocity * corners.normal).sum(1)
+    height = corners.height + mean * corners.relative_step
+    heights = torch.stack([after, height])
     return torch.cat(
         [
-            rotate_inverse(orientation, velocity),
-            rotate_inverse(orientation, mean_velocity),
-            torch.stack(scalars, 1),
-        ],
-        1,
-    )
+            velocity.flatten(0, 1),
+            heights * _HEIGHT_SCALE,
+            torch.tanh(heights / _CLOSE),
+            torch.tanh(height / _FINE)[None],
+        ]
+    ).T

@@ -10,14 +10,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from clashsim.nets.contact_features import CornerContacts, FreeStep
-from clashsim.nets.rigid_bodies import (
-    cross,
-    gather_rows,
-    rotate,
-    rotate_inverse,
-)
+from clashsim.nets.rigid_bodies import cross, gather_rows
 
 # A push off the floor is softplus(_SHARPNESS * _PUSH_SIZE * output - _PUSH_OFFSET) / _SHARPNESS,
 # never negative, and close to linear in positive outputs.
@@ -32,7 +28,14 @@ _SLIP_SPEED = 0.5 / 148 / 0.05  # in the unit of velocity: 0.5 m/s for cubes of 
 _TINY_SQUARE = 1e-14  # under the root of a speed, whose gradient at zero is not finite
 
 
-def limit_to_cone(raw: Tensor, slip: Tensor, normal: Tensor, *, friction: Tensor) -> Tensor:
+def opposed_slip(slip: Tensor, normal: Tensor) -> Tensor:
+    """What slip (3, K) itself adds to the network's outputs across the normals (3, K)."""
+    sliding = slip - (slip * normal).sum(0) * normal
+    sliding_speed = torch.sqrt((sliding * sliding).sum(0) + _TINY_SQUARE)
+    return -_SLIP_SHARE * sliding / (sliding_speed + _SLIP_SPEED)
+
+
+def limit_to_cone(raw: Tensor, against_slip: Tensor, normal: Tensor, *, friction: Tensor) -> Tensor:
     """Turn raw outputs of the network into impulses within Coulomb's cones.
 
     MuJoCo's impulses lie in the cone at each substep, so their sums do. The impulse on a sliding
@@ -40,28 +43,22 @@ def limit_to_cone(raw: Tensor, slip: Tensor, normal: Tensor, *, friction: Tensor
     Without the cone the network's friction is some percent off, and bodies stop elsewhere.
 
     Args:
-        raw: (K, 2, 3), the network's outputs, world axes.
-        slip: (K, 3), world axes, velocity of the corners relative to the other surface, in the unit
-            of velocity.
-        normal: (K, 3), direction of contact, unit vectors, world axes.
+        raw: (2, 3, K), the network's outputs.
+        against_slip: (3, K), `opposed_slip`.
+        normal: (3, K), direction of contact, unit vectors in the same axes.
         friction: (K,), coefficients of friction.
 
     Returns:
-        Impulses (K, 2, 3), world axes, in the network's unit: a push along the normal, and across
-        it at most friction times as much.
+        Impulses (2, 3, K) in the network's unit: a push along the normal, and across it at most
+        friction times as much.
     """
-    along_normal = (raw * normal[:, None]).sum(-1)
-    sliding = slip - (slip * normal).sum(-1, keepdim=True) * normal
-    sliding_speed = torch.sqrt((sliding * sliding).sum(-1, keepdim=True) + _TINY_SQUARE)
-    slip_direction = sliding / (sliding_speed + _SLIP_SPEED)
-    tangential = raw - along_normal[..., None] * normal[:, None]
-    across = _GRIP * tangential - _SLIP_SHARE * slip_direction[:, None]
-    scaled = _SHARPNESS * _PUSH_SIZE * along_normal - _PUSH_OFFSET
-    push = torch.nn.functional.softplus(scaled) / _SHARPNESS
+    along_normal = (raw * normal).sum(1, keepdim=True)
+    across = _GRIP * (raw - along_normal * normal) + against_slip
+    scaled = _PUSH_SIZE * along_normal - _PUSH_OFFSET / _SHARPNESS
+    push = softplus(scaled, beta=_SHARPNESS)
     # At the cone's edge `across` has length 1; longer ones are divided by their length.
-    divisor = (across * across).sum(-1, keepdim=True).clamp(min=1.0).sqrt()
-    tangential_share = friction[:, None, None] * across / divisor
-    return push[..., None] * (normal[:, None] + tangential_share)
+    divisor = (across * across).sum(1, keepdim=True).clamp(min=1.0).sqrt()
+    return push * (normal + (friction / divisor) * across)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +69,18 @@ class ContactLaws:
         step: The bodies in free motion.
         corners: The K corners of contacts.
         friction: (K,), coefficients of friction.
+        against_slip: (3, K), `opposed_slip`.
         unit: (K,), N s, impulse of an output of 1.
-        speed_unit: (K,), m/s, the unit of velocity.
+        jacobian: (12, 3, K), from impulses in the axes of the own body to linear and angular
+            impulses on both ends, world axes. Its transpose gives the relative velocity.
     """
 
     step: FreeStep
     corners: CornerContacts
     friction: Tensor
+    against_slip: Tensor
     unit: Tensor
-    speed_unit: Tensor
+    jacobian: Tensor
 
     @staticmethod
     def of(step: FreeStep, corners: CornerContacts, friction: Tensor) -> ContactLaws:
@@ -91,76 +91,60 @@ class ContactLaws:
             corners: The corners.
             friction: (O,), coefficient of friction of each body.
         """
-        speed_unit = gather_rows(step.travel, corners.body) / step.dt
+        # Impulses on the two ends are equal and opposite; fixed surfaces take none.
+        own, other = corners.present
+        sign = torch.stack([own, -other])
+        push = corners.orientation * sign[:, None, None]  # (2, 3, 3, K)
+        moment = cross(corners.arm[:, :, None].expand_as(push), push, dim=1)
         return ContactLaws(
             step,
             corners,
-            friction=gather_rows(friction, corners.body),
-            unit=corners.weight * corners.scale * speed_unit,
-            speed_unit=speed_unit,
+            friction=gather_rows(friction, corners.ends[0]),
+            against_slip=opposed_slip(corners.slip, corners.normal),
+            unit=corners.weight * corners.scale * corners.speed_unit,
+            jacobian=torch.cat([push, moment], 1).flatten(0, 1),
         )
 
-    def impulses(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+    def impulses(self, raw: Tensor) -> Tensor:
         """Impulses on bodies.
 
         Args:
-            raw: (K, 2, 3), outputs of the network, in the axes of the corner's body.
+            raw: (K, 6), outputs of the network, in the axes of the corner's body.
 
         Returns:
-            Linear (N s) and angular (N m s) impulses on every body, (O, 2, 3) each, world axes. The
+            Linear (N s), then angular (N m s) impulses on every body, (O, 2, 6), world axes. The
             first of the two changes velocities over the step, the second displacements / dt.
         """
-        corners = self.corners
-        orientation = gather_rows(self.step.now.orientation, corners.body)
-        outputs = rotate(orientation[:, None], raw.to(self.unit))
-        limited = limit_to_cone(outputs, corners.slip, corners.normal, friction=self.friction)
-        impulse = limited * self.unit[:, None, None]
-        moment = cross(corners.arm[:, None].expand_as(impulse), impulse)
-        zero = impulse.new_zeros(len(self.step.bodies), 2, 3)
-        linear = zero.index_add(0, corners.body, impulse)
-        angular = zero.index_add(0, corners.body, moment)
-        if not corners.all_fixed:
-            reaction = torch.where(corners.on_fixed[:, None, None], 0.0, -impulse)
-            moment = cross(corners.other_arm[:, None].expand_as(impulse), reaction)
-            some_body = corners.other.clamp(min=0)
-            linear = linear.index_add(0, some_body, reaction)
-            angular = angular.index_add(0, some_body, moment)
-        return linear, angular
+        outputs = raw.to(self.unit).T.contiguous().reshape(2, 3, -1)
+        limited = limit_to_cone(
+            outputs, self.against_slip, self.corners.normal, friction=self.friction
+        )
+        impulse = limited * self.unit
+        on_ends = (self.jacobian * impulse[:, None]).sum(2)  # (2, 12, K)
+        rows = on_ends.reshape(2, 2, 6, -1).permute(1, 3, 0, 2).reshape(-1, 12)
+        total = rows.new_zeros(len(self.step.bodies), 12)
+        return total.index_add(0, self.corners.ends.reshape(-1), rows).reshape(-1, 2, 6)
 
-    def response(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+    def response(self, raw: Tensor) -> Tensor:
         """Velocity of corners relative to the other body under the impulses of outputs.
 
         Args:
-            raw: (K, 2, 3), outputs of the network, in the axes of the corner's body.
+            raw: (K, 6), outputs of the network, in the axes of the corner's body.
 
         Returns:
-            The velocity after the step and the mean velocity over it, (K, 3) each, world axes, in
-            the unit of velocity.
+            The velocity after the step and the mean velocity over it, (2, 3, K), in the axes of the
+            corner's body, in the unit of velocity.
         """
         corners = self.corners
-        velocity, angular_velocity = motion_change(self.step, *self.impulses(raw))
-        change = gather_rows(velocity, corners.body)
-        turning = gather_rows(angular_velocity, corners.body)
-        change = change + cross(turning, corners.arm[:, None].expand_as(turning))
-        if not corners.all_fixed:
-            some_body = corners.other.clamp(min=0)
-            turning = gather_rows(angular_velocity, some_body)
-            other = gather_rows(velocity, some_body)
-            other = other + cross(turning, corners.other_arm[:, None].expand_as(turning))
-            change = change - torch.where(corners.on_fixed[:, None, None], 0.0, other)
-        after = corners.slip[:, None] + change / self.speed_unit[:, None, None]
-        return after[:, 0], after[:, 1]
+        motion = motion_change(self.step, self.impulses(raw)).reshape(-1, 12)
+        rows = gather_rows(motion, corners.ends)  # (2 ends, K, 12)
+        of_ends = rows.reshape(2, -1, 2, 6).permute(2, 0, 3, 1).reshape(2, 12, 1, -1)
+        change = (self.jacobian * of_ends).sum(1)
+        return corners.slip + change / corners.speed_unit
 
 
-def motion_change(step: FreeStep, linear: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
-    """Changes (O, 2, 3) of velocities (m/s) and angular velocities (rad/s) by impulses (O, 2, 3).
-
-    Args:
-        step: The bodies in free motion.
-        linear: (O, 2, 3), N s, world axes.
-        angular: (O, 2, 3), N m s, world axes.
-    """
-    bodies = step.bodies
-    orientation = step.free.orientation[:, None]
-    in_body_axes = rotate_inverse(orientation, angular) / bodies.inertia[:, None]
-    return linear / bodies.mass[:, None, None], rotate(orientation, in_body_axes)
+def motion_change(step: FreeStep, impulses: Tensor) -> Tensor:
+    """Changes (O, 2, 6) of linear (m/s) and angular (rad/s) velocities by impulses (O, 2, 6)."""
+    linear, angular = impulses.split(3, 2)
+    turning = angular @ step.inverse_inertia  # which is symmetric
+    return torch.cat([linear / step.bodies.mass[:, None, None], turning], 2)

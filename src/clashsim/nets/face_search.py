@@ -1,8 +1,8 @@
 """The batched search for contacts of any convex meshes, on any device.
 
 Cheap bounds leave few of all pairs of faces; nearest points are computed for these alone. So the
-cost beyond the bounds grows with the number of contacts. The result is that of Coal
-(`clashsim.sim.graph.detection`).
+cost beyond the bounds grows with the number of contacts. `clashsim.sim.graph.detection` finds the
+same, compiled for a CPU.
 """
 
 from __future__ import annotations

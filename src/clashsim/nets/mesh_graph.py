@@ -23,7 +23,6 @@ from clashsim.nets.contact_features import (
     GRAVITY,
     RESPONSE_FEATURES,
     Contacts,
-    CornerContacts,
     FreeStep,
     corner_contacts,
     response_features,
@@ -73,31 +72,30 @@ class _Layer(nn.Module):
     def update_contacts(
         self,
         contacts: Tensor,
-        corners: CornerContacts,
+        ends: Tensor,
         *,
         objects: Tensor,
-        surface: Tensor,
         response: Tensor | None,
     ) -> Tensor:
         """States (K, hidden) of the contacts after this round.
 
         Args:
             contacts: (K, hidden), their states before.
-            corners: The corners of the contacts.
-            objects: (O, hidden), states of the bodies.
-            surface: (hidden,), the node of all fixed surfaces.
+            ends: (2, K), own and other node of each contact.
+            objects: (O + 1, hidden), states of the bodies, and the node of all fixed surfaces.
             response: (K, 11), motion under the impulses so far; None if there are none yet.
         """
-        total = self.enter(contacts) + gather_rows(self.own(objects), corners.body)
-        of_surface = self.other(surface)
-        if corners.all_fixed:
-            total = total + of_surface
-        else:
-            of_other = gather_rows(self.other(objects), corners.other.clamp(min=0))
-            total = total + torch.where(corners.on_fixed[:, None], of_surface, of_other)
+        own, other = ends
+        own, other = ends
+        # Sums are made in place: on a CPU a new array costs more than the sum.
+        total = self.enter(contacts)
+        total += gather_rows(self.own(objects), own)
+        total += gather_rows(self.other(objects), other)
         if response is not None:
-            total = total + self.response(response)
-        return contacts + self.rest(total)
+            total += self.response(response)
+        after = self.rest(total)
+        after += contacts
+        return after
 
 
 class GraphNet(nn.Module):
@@ -133,15 +131,15 @@ class GraphNet(nn.Module):
         # The node of all fixed surfaces: they have no state, so it is the same everywhere.
         self.floor = nn.Parameter(torch.zeros(hidden))
 
-    def forward(self, step: FreeStep, contacts: Contacts) -> tuple[Tensor, Tensor]:
+    def forward(self, step: FreeStep, contacts: Contacts) -> Tensor:
         """Compute the impulses of contact over one step.
 
         Args:
             step: The bodies in free motion.
-            contacts: Corners near planes and the C face pairs that are near.
+            contacts: Corners near planes and the C face pairs that are near, one or more in all.
 
         Returns:
-            Linear (N s) and angular (N m s) impulses on every body, (O, 2, 3) each, world axes. The
+            Linear (N s), then angular (N m s) impulses on every body, (O, 2, 6), world axes. The
             first of the two changes velocities over the step, the second displacements / dt.
         """
         corners = corner_contacts(step, contacts)
@@ -151,31 +149,28 @@ class GraphNet(nn.Module):
         return laws.impulses(self._outputs(laws))
 
     def _outputs(self, laws: ContactLaws) -> Tensor:
-        """Outputs (K, 2, 3), the sum over all rounds of messages, in the axes of own bodies."""
-        step, corners = laws.step, laws.corners
+        """Outputs (K, 6), the sum over all rounds of messages, in the axes of own bodies."""
+        corners = laws.corners
         dtype = self.floor.dtype
-        objects = self._encode_bodies(step)
+        objects = self._encode_bodies(laws.step)
         contacts = self.near(corners.features.to(dtype))
         weight = corners.weight.to(dtype)[:, None]
+        own, other = corners.ends
+        surface = len(objects)
+        ends = torch.stack([own, torch.where(corners.present[1] > 0, other, surface)])
         raw = torch.zeros(len(contacts), _OUTPUTS, dtype=dtype, device=contacts.device)
         response = None
         for i, layer in enumerate(self._layers()):
             if i > 0:
-                after = laws.response(raw.reshape(-1, 2, 3))
-                response = response_features(step, corners, *after).to(dtype)
-            contacts = layer.update_contacts(
-                contacts,
-                corners,
-                objects=objects,
-                surface=self.floor,
-                response=response,
-            )
+                response = response_features(corners, laws.response(raw)).to(dtype)
+            nodes = torch.cat([objects, self.floor[None]])
+            contacts = layer.update_contacts(contacts, ends, objects=nodes, response=response)
             raw = raw + layer.out(contacts)
             if i + 1 == len(self.layers):
                 break  # nobody reads the bodies' states after the last round
-            from_contacts = torch.zeros_like(objects).index_add(0, corners.body, weight * contacts)
+            from_contacts = torch.zeros_like(objects).index_add(0, own, weight * contacts)
             objects = objects + layer.body(torch.cat([objects, from_contacts], 1))
-        return raw.reshape(-1, 2, 3)
+        return raw
 
     def _encode_bodies(self, step: FreeStep) -> Tensor:
         """First states (O, hidden) of the bodies."""
@@ -219,9 +214,10 @@ def step_with_contacts(net: GraphNet, step: FreeStep, contacts: Contacts) -> Rig
     if len(contacts) == 0:
         return free
     # Of the two changes of each body the first is of velocities, the second of displacements / dt.
-    velocity, angular_velocity = motion_change(step, *net(step, contacts))
-    velocity_change, shift_rate = velocity.unbind(1)
-    angular_change, rotation_rate = angular_velocity.unbind(1)
+    changes = motion_change(step, net(step, contacts)).unbind(1)
+    (velocity_change, angular_change), (shift_rate, rotation_rate) = (
+        change.split(3, 1) for change in changes
+    )
     position = free.position + dt * shift_rate
     orientation = rotation_from_vector(dt * rotation_rate) @ free.orientation
     return RigidBodyState(

@@ -14,9 +14,9 @@ from torch import Tensor
 from clashsim.nets.contact_features import Contacts
 from clashsim.nets.rigid_bodies import RigidBodies, RigidBodyState, gather_rows
 
-_TINY = 1e-18  # keeps divisions by degenerate edges (m^2) and triangles (m^4) defined
-_PARALLEL = 1e-12  # squared sine of the angle below which two segments count as parallel
-_TIE = 1 + 1e-7  # factor of the distance of edges, so that a corner over a parallel face is taken
+TINY = 1e-18  # keeps divisions by degenerate edges (m^2) and triangles (m^4) defined
+PARALLEL = 1e-12  # squared sine of the angle below which two segments count as parallel
+TIE = 1 + 1e-7  # factor of the distance of edges, so that a corner over a parallel face is taken
 
 
 class NearestPoint(torch.autograd.Function):
@@ -49,7 +49,7 @@ def attach_point_gradients(
 
     The nearest point on a fixed surface follows the body's point along the surface.
     """
-    if len(contacts.face) == 0:
+    if len(contacts.face) == 0 or not torch.is_grad_enabled():
         return contacts
     points = []
     for side in (0, 1):
@@ -98,7 +98,7 @@ def nearest_points_of_triangles(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     distance = (on_a - on_b).norm(dim=2)
     distance = torch.cat(
         [
-            distance[:, :9] * _TIE,
+            distance[:, :9] * TIE,
             torch.where(inside_b, distance[:, 9:12], torch.inf),
             torch.where(inside_a, distance[:, 12:], torch.inf),
         ],
@@ -116,14 +116,14 @@ def nearest_points_of_segments(
     d1 = p1 - p0
     d2 = q1 - q0
     r = p0 - q0
-    a = (d1 * d1).sum(-1).clamp(min=_TINY)
-    e = (d2 * d2).sum(-1).clamp(min=_TINY)
+    a = (d1 * d1).sum(-1).clamp(min=TINY)
+    e = (d2 * d2).sum(-1).clamp(min=TINY)
     f = (d2 * r).sum(-1)
     b = (d1 * d2).sum(-1)
     c = (d1 * r).sum(-1)
     denominator = a * e - b * b
-    not_parallel = denominator > _PARALLEL * a * e
-    s = ((b * f - c * e) / denominator.clamp(min=_TINY)).clamp(0, 1)
+    not_parallel = denominator > PARALLEL * a * e
+    s = ((b * f - c * e) / denominator.clamp(min=TINY)).clamp(0, 1)
     s = torch.where(not_parallel, s, torch.zeros_like(a))
     t = (b * s + f) / e
     # Where t leaves the second segment, it is clamped and s follows.
@@ -148,7 +148,7 @@ def _project_to_plane(points: Tensor, triangle: Tensor) -> tuple[Tensor, Tensor]
     vv = (v * v).sum(1)[:, None]
     wu = (w * u[:, None]).sum(2)
     wv = (w * v[:, None]).sum(2)
-    determinant = (uu * vv - uv * uv).clamp(min=_TINY)
+    determinant = (uu * vv - uv * uv).clamp(min=TINY)
     s = (vv * wu - uv * wv) / determinant
     t = (uu * wv - uv * wu) / determinant
     projected = origin[:, None] + s[..., None] * u[:, None] + t[..., None] * v[:, None]

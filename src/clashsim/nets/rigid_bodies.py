@@ -179,9 +179,9 @@ def gather_rows(values: Tensor, rows: Tensor) -> Tensor:
     return values.index_select(0, rows.reshape(-1)).reshape(*rows.shape, *values.shape[1:])
 
 
-def cross(a: Tensor, b: Tensor) -> Tensor:
-    """Vector product along the last axis."""
-    return torch.linalg.cross(a, b, dim=-1)
+def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
+    """Vector product along an axis."""
+    return torch.linalg.cross(a, b, dim=dim)
 
 
 def rotate(rotation: Tensor, vector: Tensor) -> Tensor:
@@ -192,6 +192,11 @@ def rotate(rotation: Tensor, vector: Tensor) -> Tensor:
 def rotate_inverse(rotation: Tensor, vector: Tensor) -> Tensor:
     """Transposed rotation matrices (..., 3, 3) times vectors (..., 3)."""
     return (rotation.transpose(-1, -2) @ vector[..., None])[..., 0]
+
+
+def rotate_columns_inverse(rotation: Tensor, vector: Tensor) -> Tensor:
+    """Transposed rotation matrices (3, 3, ...) times vectors (3, ...)."""
+    return (rotation * vector[:, None]).sum(0)
 
 
 def rotation_from_vector(vector: Tensor) -> Tensor:

@@ -28,7 +28,6 @@ def scene_simulator(
     model: mujoco.MjModel,
     *,
     net: GraphNet | Path | None = None,
-    coal: bool = False,
     nearest_contact: bool = False,
 ) -> GraphSim:
     """The graph simulator of a model: free bodies of convex geoms on planes and fixed boxes.
@@ -38,7 +37,6 @@ def scene_simulator(
     Args:
         model: The model. Moving bodies have a free joint each; cylinders become prisms.
         net: A network or its file; by default the one that comes with clashsim.
-        coal: Find contacts by Coal, else by the batched search.
         nearest_contact: Replace contact parameters outside of the trained ranges by the nearest
             ones, instead of refusing them.
 
@@ -72,7 +70,6 @@ def scene_simulator(
         net=net,
         dt=dt,
         rounding=rounding,
-        coal=coal,
         surroundings=model_surroundings(model),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +19,13 @@ from torch import Tensor
 from clashsim.core.box import Box
 from clashsim.core.convex_mesh import ConvexBody
 from clashsim.core.errors import DataError
-from clashsim.nets.contact_features import DETECTION_RANGE, Contacts, FreeStep
-from clashsim.nets.face_search import (
-    ContactSearch,
-    FacePairs,
-    find_contacts,
-    join_contacts,
-)
+from clashsim.nets.contact_features import FreeStep
+from clashsim.nets.face_search import ContactSearch
 from clashsim.nets.fixed_surfaces import FixedSurfaces
 from clashsim.nets.mesh_graph import GraphNet, step_with_contacts
 from clashsim.nets.nearest_points import attach_point_gradients
 from clashsim.nets.network_file import read_net, shipped_net
 from clashsim.nets.rigid_bodies import (
-    SKIN,
     RigidBodies,
     RigidBodyState,
     cross,
@@ -38,7 +33,7 @@ from clashsim.nets.rigid_bodies import (
     rotate,
     rotate_inverse,
 )
-from clashsim.sim.graph.detection import DetectionConfig, Detector
+from clashsim.sim.graph.detection import Detector
 from clashsim.sim.graph.recorded_steps import RecordedSteps
 from clashsim.sim.graph.surroundings import Surroundings, refuse_untrained, unit_of_length
 from clashsim.sim.inputs import check_boxes, check_vector, nothing_to_step
@@ -59,7 +54,6 @@ class GraphSim:
         gravity: (3,), m/s^2.
         surfaces: What the bodies touch but do not move.
         rounding: m, radius by which the bodies are rounded.
-        coal: Whether contacts between bodies are found by Coal.
         device: Torch device of rollouts without gradients.
         drag: 1/s, rate at which velocity decays in flight.
     """
@@ -72,7 +66,6 @@ class GraphSim:
         net: GraphNet | Path | None = None,
         dt: float = 1 / 148,
         rounding: float = 0.0,
-        coal: bool = True,
         surroundings: Surroundings = Surroundings(),
     ) -> None:
         """Make a simulator; `clashsim.sim.graph.scene_bodies` makes one of a MuJoCo model.
@@ -84,7 +77,6 @@ class GraphSim:
             net: A network or its file; by default the one that comes with clashsim.
             dt: s, duration of a step.
             rounding: m, radius by which the bodies are rounded.
-            coal: Find contacts between bodies by Coal, else by a batched search.
             surroundings: Gravity, drag, planes and fixed meshes.
         """
         if not bodies:
@@ -94,7 +86,6 @@ class GraphSim:
         )
         self.dt = dt
         self.rounding = rounding
-        self.coal = coal
         self.device = "cpu"
         self.drag = surroundings.drag
         if isinstance(net, GraphNet):
@@ -113,23 +104,15 @@ class GraphSim:
         self.length = unit_of_length(self.net.domain, self.shapes)
         planes = surroundings.planes()
         self.surfaces = FixedSurfaces.of(planes, surroundings.fixed, length=self.length)
-        self._detection = DetectionConfig(
-            skin=SKIN * self.length, max_distance=DETECTION_RANGE * self.length
-        )
         self._centre = torch.tensor(np.array([body.centre for body in self.shapes]))
         self._axes = torch.tensor(np.array([body.axes for body in self.shapes]))
         # Of the last call without theta: number of scenes, bodies and detector.
-        self._kept: tuple[int, RigidBodies, Detector | None] | None = None
+        self._kept: tuple[int, RigidBodies, Detector] | None = None
 
     def to(self, device: str) -> GraphSim:
-        """The same simulator with rollouts (without gradients) on a torch device.
-
-        Contacts are then found by the batched search.
-        """
+        """The same simulator with rollouts (without gradients) on a torch device."""
         moved = copy.copy(self)
         moved.device = device
-        moved.coal = False
-        moved._kept = None
         return moved
 
     def rollout(
@@ -153,18 +136,19 @@ class GraphSim:
         if unmoved is not None:
             return unmoved
         bodies, detector = self._bodies(len(start), theta)
-        state = self.state(bodies, torch.as_tensor(start, dtype=torch.float64))
-        out = [start]
+        state = self.state(torch.as_tensor(start, dtype=torch.float64))
         steps = control.shape[1]
+        states = []
         if self.device == "cpu":
-            with torch.no_grad():
+            with torch.inference_mode():
                 for _ in range(steps):
                     state = self.step(bodies, state, detector)
-                    out.append(self.rows(bodies, state))
+                    states.append(state)
         else:
-            for later in self.recorded_steps(bodies)(state.to(self.device), steps):
-                out.append(self.rows(bodies, later.to("cpu")))
-        return np.stack(out, 1)
+            states = self.recorded_steps(bodies)(state.to(self.device), steps)
+        later = self.rows(_joined(states).to("cpu"))
+        later = later.reshape(steps, *start.shape).transpose(1, 0, 2)
+        return np.concatenate([start[:, None], later], 1)
 
     def recorded_steps(self, bodies: RigidBodies) -> RecordedSteps:
         """Steps of bodies on the simulator's device."""
@@ -187,54 +171,31 @@ class GraphSim:
             steps + 1 states, the start included.
         """
         bodies, detector = self._bodies(len(start), None)
-        states = [self.state(bodies, start)]
+        states = [self.state(start)]
         for _ in range(steps):
             states.append(self.step(bodies, states[-1], detector))
         return states
 
     def step(
-        self, bodies: RigidBodies, state: RigidBodyState, detector: Detector | None
+        self, bodies: RigidBodies, state: RigidBodyState, detector: Detector
     ) -> RigidBodyState:
         """Advance all bodies by one step.
 
         Args:
             bodies: The bodies.
             state: Their state at the beginning of the step.
-            detector: Finds contacts; where None, the batched search does.
+            detector: Finds their contacts.
 
         Returns:
             The state at the end of the step.
         """
         free = free_motion(bodies, state, self.gravity, self.dt)
-        if detector is None:
-            pairs = _pairs_in_scenes(bodies)
-            contacts = find_contacts(bodies, state, ContactSearch(self.surfaces, pairs))
-        else:
-            contacts = self._contacts_by_coal(bodies, state, detector)
-        contacts = attach_point_gradients(bodies, state, contacts)
+        contacts = attach_point_gradients(bodies, state, detector(state))
         return step_with_contacts(
             self.net, FreeStep(bodies, state, free, self.gravity, self.dt), contacts
         )
 
-    def _contacts_by_coal(
-        self, bodies: RigidBodies, state: RigidBodyState, detector: Detector
-    ) -> Contacts:
-        """Contacts; those between bodies are found by Coal."""
-        on_fixed = find_contacts(bodies, state, ContactSearch(self.surfaces))
-        faces, points = detector(
-            state.position.detach().numpy(), state.orientation.detach().numpy()
-        )
-        between = FacePairs(
-            torch.as_tensor(faces),
-            torch.as_tensor(points),
-            torch.zeros(len(faces), 3, dtype=torch.float64),
-            torch.ones(len(faces), dtype=torch.float64),
-        )
-        fixed = FacePairs(on_fixed.face, on_fixed.point, on_fixed.normal, on_fixed.facing)
-        near = between.with_weight(bodies, state, ContactSearch(self.surfaces), "bodies")
-        return join_contacts(on_fixed.planes, fixed, near)
-
-    def state(self, bodies: RigidBodies, rows: Tensor) -> RigidBodyState:
+    def state(self, rows: Tensor) -> RigidBodyState:
         """Motion of the bodies' centres of mass from states (N, 13 bodies) of their origins."""
         count = len(self.shapes)
         qpos = rows[:, : 7 * count].reshape(-1, 7)
@@ -246,9 +207,9 @@ class GraphSim:
         principal = orientation @ self._axes.repeat(len(rows), 1, 1)
         return RigidBodyState(qpos[:, :3] + arm, principal, velocity, angular_velocity)
 
-    def rows(self, bodies: RigidBodies, state: RigidBodyState) -> np.ndarray:
+    def rows(self, state: RigidBodyState) -> np.ndarray:
         """States (N, 13 bodies) of the bodies' origins: the inverse of `state`."""
-        scenes = len(bodies) // len(self.shapes)
+        scenes = len(state.position) // len(self.shapes)
         orientation = state.orientation @ self._axes.repeat(scenes, 1, 1).transpose(1, 2)
         arm = rotate(orientation, self._centre.repeat(scenes, 1))
         rotation = Rotation.from_matrix(orientation.detach().numpy())
@@ -260,7 +221,7 @@ class GraphSim:
         qvel = torch.cat([velocity, angular_velocity], 1).detach().numpy()
         return np.concatenate([qpos.reshape(scenes, -1), qvel.reshape(scenes, -1)], 1)
 
-    def _bodies(self, n: int, theta: np.ndarray | None) -> tuple[RigidBodies, Detector | None]:
+    def _bodies(self, n: int, theta: np.ndarray | None) -> tuple[RigidBodies, Detector]:
         """The bodies of n scenes, and their detector."""
         if theta is None and self._kept is not None and self._kept[0] == n:
             return self._kept[1:]
@@ -279,13 +240,18 @@ class GraphSim:
             drag=self.drag,
             rounding=self.rounding,
         )
-        detector = None
-        if self.coal:
-            meshes = [shape.principal_parts() for shape in self.shapes] * n
-            detector = Detector(meshes, bodies.scene.numpy(), config=self._detection)
+        detector = Detector(bodies, self.surfaces)
         if theta is None:
             self._kept = (n, bodies, detector)
         return bodies, detector
+
+
+def _joined(states: Sequence[RigidBodyState]) -> RigidBodyState:
+    """The bodies of several states, one state after the other."""
+    names = [field.name for field in fields(RigidBodyState)]
+    return RigidBodyState(
+        *(torch.cat([getattr(state, name) for state in states]) for name in names)
+    )
 
 
 def rotation_matrices(quaternion: Tensor) -> Tensor:
