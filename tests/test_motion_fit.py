@@ -290,16 +290,13 @@ def test_the_graph_network_simulates_a_box_that_it_has_not_seen(tmp_path):
     scene, path = written(tmp_path, "box", BOX.format(contact=""), trials)
     quick = MotionFitConfig(generations=4, steps=2, threads=1)
     config = FitRunConfig(method="graph", fit=quick)
-    run = fit_run(scene, path, tmp_path / "run", config=config)
-    models = run.metrics["models"]
-    errors = {
-        name: figures["bodies"]["box"]["position_pct"]["mean"] for name, figures in models.items()
-    }
-    assert errors["graph"] < 0.7 * errors[AS_GIVEN]
+    done = fit_run(scene, path, tmp_path / "run", config=config)
+    # The box flies and slides by several times its size.
+    assert done.metrics["models"]["graph"]["bodies"]["box"]["position_pct"]["mean"] < 30
     again = clashsim.load(tmp_path / "run")
     start = np.zeros((1, 13))
     start[0, :7] = [0, 0, 0.04, 1, 0, 0, 0]
-    states = run.simulator().rollout(start, np.zeros((1, 20, 0)))
+    states = done.run.simulator().rollout(start, np.zeros((1, 20, 0)))
     assert np.array_equal(states, again.simulator().rollout(start, np.zeros((1, 20, 0))))
 
 
