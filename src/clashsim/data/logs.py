@@ -25,11 +25,13 @@ from clashsim.data.checks.findings import (
     finding,
     raise_if_serious,
 )
+from clashsim.data.checks.sightings import check_sightings
 from clashsim.data.checks.time_series import (
     check_clock,
     check_dropouts,
     check_repeats_and_jumps,
 )
+from clashsim.data.readers.camera_file import Camera, load_camera
 from clashsim.data.readers.formats import SUFFIXES, describes_itself, read_columns, read_log
 from clashsim.data.readers.grouping import LogFile, group_by_trial
 from clashsim.data.readers.infer_mapping import TableHead, count_header_lines, infer_mapping
@@ -63,6 +65,7 @@ def read_logs(
     guess: bool = False,
     rate: float = 0.0,
     order: str = "",
+    camera: Path | str | None = None,
     accept: Sequence[str] = (),
     progress: Progress = quiet,
 ) -> ImportedLogs:
@@ -77,6 +80,7 @@ def read_logs(
         guess: Whether to guess the mapping from names and numbers where none is given.
         rate: Frames per second, for a guess where the logs count frames and have no times.
         order: Order of quaternions (wxyz or xyzw), for a guess where their columns do not name it.
+        camera: Camera file, for videos and folders of frames with AprilTags.
         accept: Names of serious findings that should not stop the import.
         progress: Shows how many trials have been read.
 
@@ -88,7 +92,8 @@ def read_logs(
     """
     check_finding_names(accept)
     with _printable_errors(), ExitStack() as stack:
-        files = gather([Path(path) for path in paths], SUFFIXES, stack)
+        taken_by = None if camera is None else load_camera(camera)
+        files = gather([Path(path) for path in paths], SUFFIXES, stack, frames=taken_by is not None)
         if mapping is None:
             mapping = _propose_mapping(files, rate, order) if guess else LogMapping()
         named = {Path(path).name for path in paths}
@@ -97,7 +102,9 @@ def read_logs(
         findings: list[Finding] = []
         with progress("reading", len(groups)) as advance:
             for name, trial_files in groups.items():
-                trial, trial_findings = _read_trial(name, trial_files, mapping, accept)
+                trial, trial_findings = _read_trial(
+                    name, trial_files, mapping, camera=taken_by, accept=accept
+                )
                 if trial is not None:
                     trials.append(trial)
                 findings += trial_findings
@@ -157,7 +164,12 @@ def _propose_mapping(files: Sequence[FoundFile], rate: float, order: str) -> Log
 
 
 def _read_trial(
-    name: str, files: Sequence[LogFile], mapping: LogMapping, accept: Sequence[str]
+    name: str,
+    files: Sequence[LogFile],
+    mapping: LogMapping,
+    *,
+    camera: Camera | None,
+    accept: Sequence[str],
 ) -> tuple[Trial | None, list[Finding]]:
     """Read and check the files of one trial; the trial is None when no body is seen in it."""
     findings: list[Finding] = []
@@ -168,7 +180,7 @@ def _read_trial(
     logs: list[Log] = []
     for file in files:
         with _naming_file(file.name):
-            raw = read_log(file.path, file.logger)
+            raw = read_log(file.path, file.logger, camera)
         streams = []
         for raw_stream in raw.streams:
             stream, stream_findings = _check_stream(name, raw_stream)
@@ -204,7 +216,7 @@ def _check_stream(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
     if not stream.has_orientation:
         message = "the log has no orientation of the body; it counts as never rotated"
         findings.append(finding("no_orientation", "warn", message, trial=trial, body=stream.body))
-    for clean in (check_clock, check_dropouts, check_repeats_and_jumps):
+    for clean in (check_sightings, check_clock, check_dropouts, check_repeats_and_jumps):
         stream, found = clean(trial, stream)
         findings += found
     for check in (check_quaternion_order, check_up_axis, check_handedness):

@@ -30,6 +30,7 @@ class ImportConfig:
             have times.
         order: Order of quaternions (wxyz or xyzw), for a guess where no column names it.
         accept: Names of findings that would stop the import but are accepted.
+        camera: Camera file (.yaml, .json or .toml), for videos and folders of frames with tags.
     """
 
     mapping: Path | None = None
@@ -37,6 +38,7 @@ class ImportConfig:
     rate: float = 0.0
     order: str = ""
     accept: tuple[str, ...] = ()
+    camera: Path | None = None
 
     def __post_init__(self) -> None:
         check_finding_names(self.accept)
@@ -48,6 +50,8 @@ class ImportConfig:
         if self.order not in ("", *QUATERNION_ORDERS):
             choices = ", ".join(QUATERNION_ORDERS)
             raise DataError(f"the order of quaternions is {self.order!r}; choices: {choices}")
+        if self.guess and self.camera is not None:
+            raise DataError("a camera file names the bodies, so that nothing is left to --guess")
         if self.guess and self.mapping is not None:
             raise DataError("a guess (--guess) proposes a mapping, so it cannot go with --mapping")
 
@@ -95,6 +99,7 @@ def import_logs(
             guess=config.guess,
             rate=config.rate,
             order=config.order,
+            camera=config.camera,
             accept=config.accept,
             progress=progress,
         )
@@ -117,6 +122,7 @@ def _all_findings(
             guess=config.guess,
             rate=config.rate,
             order=config.order,
+            camera=config.camera,
             accept=tuple(FINDING_NAMES),
         )
     except DataError:
