@@ -222,8 +222,8 @@ def _with_our_names(raw: dict[Any, Any]) -> dict[str, Any]:
         is_flat = isinstance(value, list) and value and not isinstance(value[0], list)
         if name == "camera_matrix" and is_flat and len(value) == 9:
             value = [value[0:3], value[3:6], value[6:9]]
-        if name == "distortion" and isinstance(value, list) and len(value) == 1:
-            value = value[0]  # one row
+        if name == "distortion" and isinstance(value, list) and value and not is_flat:
+            value = value[0]  # a matrix of one row
         out[name] = value
     return out
 

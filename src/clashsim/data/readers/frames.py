@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -143,7 +144,7 @@ def _check_container(path: Path) -> None:
         raise DataError("the video cannot be decoded: it is no MP4, MOV, AVI, MKV or WebM file")
 
 
-def import_opencv():  # type: ignore[no-untyped-def]
+def import_opencv() -> Any:
     """OpenCV's module, or an error that says how to install it."""
     with needs("opencv-python-headless", "video"):
         import cv2

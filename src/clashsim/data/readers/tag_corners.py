@@ -104,15 +104,18 @@ class TagDetector:
 
     def _measure(self, grey: np.ndarray, corners: np.ndarray) -> TagImage | None:
         """Measure a tag whose corners (4, 2) are known to about a pixel; None if that fails."""
-        width = 0.0
         lines = []
+        contrasts = []
+        steepest = []
         for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
             side = _measure_side(grey, start, end, self._cells)
             if side is None:
                 return None
-            points, side_width = side
-            lines.append(_fit_line(self._without_distortion(points)))
-            width = max(width, side_width)
+            lines.append(_fit_line(self._without_distortion(side.points)))
+            contrasts.append(side.contrast)
+            steepest.append(side.steepest)
+        # Motion blurs the sides across it, also in brightness; those along it have the contrast.
+        width = max(contrasts) / min(steepest)
         found = np.empty((4, 2))
         for i in range(4):
             corner = _intersection(lines[i - 1], lines[i])
@@ -135,10 +138,17 @@ class TagDetector:
         return np.asarray(undistorted).reshape(-1, 2)
 
 
-def _measure_side(
-    grey: np.ndarray, start: np.ndarray, end: np.ndarray, cells: int
-) -> tuple[np.ndarray, float] | None:
-    """Points (n, 2) on a side of the black square, px, and the width of its edge, px."""
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Points (n, 2) on a side, px; its contrast, grey values; and steepest change, 1/px."""
+
+    points: np.ndarray
+    contrast: float
+    steepest: float
+
+
+def _measure_side(grey: np.ndarray, start: np.ndarray, end: np.ndarray, cells: int) -> _Side | None:
+    """Measure a side of the black square; None if there is no edge."""
     length = float(np.linalg.norm(end - start))
     if length < 4:
         return None
@@ -146,7 +156,6 @@ def _measure_side(
     offsets = np.arange(-reach, reach + _STEP / 2, _STEP)
     count = int(np.clip(length / _SPACING, _MIN_PROFILES, _MAX_PROFILES))
     shares = np.linspace(_MARGIN, 1 - _MARGIN, count)
-    width = 0.0
     for _ in range(_PASSES):
         direction = (end - start) / np.linalg.norm(end - start)
         outward = np.array([direction[1], -direction[0]])  # corners are clockwise, y is down
@@ -163,12 +172,11 @@ def _measure_side(
         # The area under a profile is that of a step at the place of the edge.
         area = (brightness.sum(1) - brightness[:, [0, -1]].mean(1)) * _STEP
         points = base + (offsets[last] - area)[:, None] * outward
-        steepest = float(np.diff(brightness.mean(0)).max()) / _STEP
-        width = min(1 / max(steepest, 1e-3), 2 * reach)
+        steepest = float(np.diff(mean[first : last + 1]).max()) / _STEP
         middle, along = _fit_line(points)
         start = middle + along * ((start - middle) @ along)
         end = middle + along * ((end - middle) @ along)
-    return points, width
+    return _Side(points, float(white - black), steepest)
 
 
 def _sample(grey: np.ndarray, points: np.ndarray) -> np.ndarray:
