@@ -22,6 +22,7 @@ import clashsim
 from clashsim.bench.tag_film import FilmSettings, TagFilm
 from clashsim.bench.video import exact_trial, simulate_strikes
 from clashsim.data.readers.camera_file import TagPlacement
+from clashsim.data.readers.mapping import with_camera
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
 scene = clashsim.Scene.load("semi_cylinder")
@@ -35,7 +36,8 @@ folder.mkdir(parents=True, exist_ok=True)
 film.write_camera(folder / "camera.json")
 film.write_frames(folder / "frames", motion)
 
-imported = clashsim.read_logs([folder / "frames"], camera=folder / "camera.json")
+mapping = with_camera(folder / "camera.json")
+imported = clashsim.read_logs([folder / "frames"], mapping=mapping)
 for finding in imported.findings:
     print(finding)
 (trial,) = imported.trials

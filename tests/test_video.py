@@ -13,8 +13,10 @@ from clashsim import cli
 from clashsim.core.errors import DataError
 from clashsim.core.extras import importable
 from clashsim.data.logs import read_logs
+from clashsim.data.readers import mapping
 from clashsim.data.readers.camera_file import TagPlacement, load_camera
 from clashsim.data.readers.frames import import_opencv
+from clashsim.data.readers.mapping import with_camera
 from clashsim.data.readers.tag_poses import rotation_angle, solve_poses
 from clashsim.data.trial_files import read_trials
 from tag_drawings import DOWN, INTRINSICS, camera, camera_table, draw, write_frames
@@ -77,16 +79,11 @@ def test_a_mapping_renames_bodies_and_joins_folders_with_other_logs(tmp_path, fr
     rows = [f"{0.01 * i},{i}" for i in range(FRAMES)]
     (tmp_path / "logs/angle_1.csv").write_text("\n".join(["time,angle", *rows]))
     (tmp_path / "lab.toml").write_text(
-        '[[logs]]\nfiles = "film_{trial}"\nbodies = [{ name = "puck", source = "block" }]\n'
+        '[[logs]]\nfiles = "film_{trial}"\ncamera = "camera.json"\nbodies = [{ name = "puck", source = "block" }]\n'
         '[[logs]]\nfiles = "angle_{trial}.csv"\ntime = "time"\njoints = { arm = "angle" }\n'
     )
-    from clashsim.data.readers import mapping
-
-    got = read_logs(
-        [tmp_path / "logs"],
-        mapping=mapping.load(tmp_path / "lab.toml"),
-        camera=camera_file(tmp_path),
-    )
+    camera_file(tmp_path)
+    got = read_logs([tmp_path / "logs"], mapping=mapping.load(tmp_path / "lab.toml"))
     (trial,) = got.trials
     assert set(trial.poses) == {"puck"} and len(trial.signals["arm"]) == FRAMES
 
@@ -105,7 +102,7 @@ def test_a_video_file_has_the_poses_and_times_of_its_frames(tmp_path, frames, su
     table = camera_table([BLOCK])
     del table["rate"]
     (tmp_path / "camera.json").write_text(json.dumps(table))
-    (trial,) = read_logs([path], camera=tmp_path / "camera.json").trials
+    (trial,) = read_logs([path], mapping=with_camera(tmp_path / "camera.json")).trials
     assert np.allclose(trial.t, np.arange(FRAMES) / 50, atol=1e-3)
     millimetres, degrees = errors(trial.poses["block"], motion())
     assert millimetres < 2 and degrees < 2  # codecs blur
@@ -115,10 +112,12 @@ def test_distortion_of_the_lens_is_removed(tmp_path):
     lens = (-0.25, 0.08, 0.001, -0.001)
     true = [transform([0.07, 0.05, 0.0], [0.5, 0.3, 0.1 * i]) for i in range(4)]
     write_frames(tmp_path / "a", [draw({3: pose}, distortion=lens) for pose in true])
-    (trial,) = read_logs([tmp_path / "a"], camera=camera_file(tmp_path, distortion=lens)).trials
+    (trial,) = read_logs(
+        [tmp_path / "a"], mapping=with_camera(camera_file(tmp_path, distortion=lens))
+    ).trials
     millimetres, degrees = errors(trial.poses["block"], true)
     assert millimetres < 0.5 and degrees < 0.4
-    (without,) = read_logs([tmp_path / "a"], camera=camera_file(tmp_path)).trials
+    (without,) = read_logs([tmp_path / "a"], mapping=with_camera(camera_file(tmp_path))).trials
     assert errors(without.poses["block"], true)[0] > 2
 
 
@@ -132,7 +131,7 @@ def test_a_tag_in_the_world_shows_where_the_camera_is(tmp_path):
     del table["pose"]
     path = tmp_path / "camera.json"
     path.write_text(json.dumps(table))
-    (trial,) = read_logs([tmp_path / "a"], camera=path).trials
+    (trial,) = read_logs([tmp_path / "a"], mapping=with_camera(path)).trials
     millimetres, degrees = errors(trial.poses["block"], true)
     assert millimetres < 2 and degrees < 1  # the camera's own error is at the end of a lever
 
@@ -212,7 +211,7 @@ def test_findings_name_what_the_camera_did_not_see_well(tmp_path, frames):
     changed[4] = cv2.blur(changed[4], (5, 1))
     changed[6][:] = 110  # nothing is seen
     write_frames(tmp_path / "a", changed)
-    got = read_logs([tmp_path / "a"], camera=camera_file(tmp_path))
+    got = read_logs([tmp_path / "a"], mapping=with_camera(camera_file(tmp_path)))
     rows = {found.name: found.rows for found in got.findings}
     assert rows["blur"] == (4,) and rows["dropout"] == (6,)
 
@@ -223,9 +222,9 @@ def test_a_tag_in_another_place_than_the_file_says_stops_the_import(tmp_path):
     write_frames(tmp_path / "a", [draw({3: pose, 4: pose @ second}) for pose in true])
     right = TagPlacement(4, "block", (0.06, 0.0, 0.0))
     wrong = TagPlacement(4, "block", (0.07, 0.0, 0.0))
-    read_logs([tmp_path / "a"], camera=camera_file(tmp_path, tags=[BLOCK, right]))
+    read_logs([tmp_path / "a"], mapping=with_camera(camera_file(tmp_path, tags=[BLOCK, right])))
     with pytest.raises(DataError, match="reprojection"):
-        read_logs([tmp_path / "a"], camera=camera_file(tmp_path, tags=[BLOCK, wrong]))
+        read_logs([tmp_path / "a"], mapping=with_camera(camera_file(tmp_path, tags=[BLOCK, wrong])))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +250,7 @@ def test_a_tag_in_another_place_than_the_file_says_stops_the_import(tmp_path):
 def test_a_camera_file_that_does_not_fit(tmp_path, frames, changes, message):
     write_frames(tmp_path / "a", frames[:2])
     with pytest.raises(DataError, match=message) as caught:
-        read_logs([tmp_path / "a"], camera=camera_file(tmp_path, **changes))
+        read_logs([tmp_path / "a"], mapping=with_camera(camera_file(tmp_path, **changes)))
     assert "\n" not in str(caught.value)
 
 
@@ -272,13 +271,13 @@ def test_frames_and_videos_that_cannot_be_decoded(tmp_path, frames):
         read_logs([folder])
     (folder / "1.png").write_bytes((folder / "1.png").read_bytes()[:200])
     with pytest.raises(DataError, match=r"1\.png' cannot be decoded"):
-        read_logs([folder], camera=path)
+        read_logs([folder], mapping=with_camera(path))
     head = b"\x00\x00\x00\x18ftypisom"
     for content in (b"#EXTM3U\nother.mp4\n", head + bytes(500), b"RIFF\x00\x00\x00\x00AVI LIST"):
         video = tmp_path / "video.mp4"
         video.write_bytes(content)
         with pytest.raises(DataError, match="cannot be decoded"):
-            read_logs([video], camera=path)
+            read_logs([video], mapping=with_camera(path))
     with pytest.raises(DataError, match="--camera"):
         read_logs([video])
 

@@ -22,7 +22,7 @@ from clashsim.core.scene import Scene
 from clashsim.core.trials import Trial, Trials, quaternion
 from clashsim.data.logs import read_logs
 from clashsim.data.readers.camera_file import TagPlacement
-from clashsim.data.readers.mapping import LoggerMapping
+from clashsim.data.readers.mapping import LoggerMapping, with_camera
 from clashsim.data.readers.video import read_video
 from clashsim.data.segmentation.noise import estimate_noise
 from clashsim.fit.sample import sample
@@ -88,7 +88,9 @@ def _poses_at(distance: float) -> Row:
     true = np.column_stack([shift, _quaternions(rotation)])
     with TemporaryDirectory() as folder:
         film.write_frames(Path(folder) / "frames", true)
-        (stream,) = read_video(Path(folder) / "frames", LoggerMapping(), film.camera).streams
+        film.write_camera(Path(folder) / "camera.json")
+        logger = LoggerMapping(camera=f"{folder}/camera.json")
+        (stream,) = read_video(Path(folder) / "frames", logger).streams
     assert stream.sightings is not None
     seen = np.isfinite(stream.pose).all(1)
     pose = stream.pose[seen]
@@ -129,7 +131,8 @@ def _calibrations() -> list[Row]:
         film.write_camera(folder / "camera.json")
         for i, motion in enumerate(motions[:_FITTED]):
             film.write_frames(folder / f"video/strike_{i}", motion)
-        filmed = read_logs([folder / "video"], camera=folder / "camera.json").trials
+        mapping = with_camera(folder / "camera.json")
+        filmed = read_logs([folder / "video"], mapping=mapping).trials
     test = clashsim.segment(exact[_FITTED:], scene=scene).impacts
     base = clashsim.distilled_model(scene)
     for poses, trials in (("exact", exact[:_FITTED]), ("video", filmed)):

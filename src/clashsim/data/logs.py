@@ -31,7 +31,6 @@ from clashsim.data.checks.time_series import (
     check_dropouts,
     check_repeats_and_jumps,
 )
-from clashsim.data.readers.camera_file import Camera, load_camera
 from clashsim.data.readers.formats import SUFFIXES, describes_itself, read_columns, read_log
 from clashsim.data.readers.grouping import LogFile, group_by_trial
 from clashsim.data.readers.infer_mapping import TableHead, count_header_lines, infer_mapping
@@ -65,14 +64,14 @@ def read_logs(
     guess: bool = False,
     rate: float = 0.0,
     order: str = "",
-    camera: Path | str | None = None,
     accept: Sequence[str] = (),
     progress: Progress = quiet,
 ) -> ImportedLogs:
     """Read trials from logs, folders of logs and archives.
 
     Motive, Vicon, C3D and bags describe themselves. Tables and arrays need a mapping, given or
-    guessed.
+    guessed; videos and folders of frames one with a camera file
+    (`clashsim.data.readers.mapping.with_camera`).
 
     Args:
         paths: Files, folders and archives.
@@ -80,7 +79,6 @@ def read_logs(
         guess: Whether to guess the mapping from names and numbers where none is given.
         rate: Frames per second, for a guess where the logs count frames and have no times.
         order: Order of quaternions (wxyz or xyzw), for a guess where their columns do not name it.
-        camera: Camera file, for videos and folders of frames with AprilTags.
         accept: Names of serious findings that should not stop the import.
         progress: Shows how many trials have been read.
 
@@ -92,8 +90,8 @@ def read_logs(
     """
     check_finding_names(accept)
     with _printable_errors(), ExitStack() as stack:
-        taken_by = None if camera is None else load_camera(camera)
-        files = gather([Path(path) for path in paths], SUFFIXES, stack, frames=taken_by is not None)
+        has_camera = mapping is not None and any(logger.camera for logger in mapping.logs)
+        files = gather([Path(path) for path in paths], SUFFIXES, stack, frames=has_camera)
         if mapping is None:
             mapping = _propose_mapping(files, rate, order) if guess else LogMapping()
         named = {Path(path).name for path in paths}
@@ -102,9 +100,7 @@ def read_logs(
         findings: list[Finding] = []
         with progress("reading", len(groups)) as advance:
             for name, trial_files in groups.items():
-                trial, trial_findings = _read_trial(
-                    name, trial_files, mapping, camera=taken_by, accept=accept
-                )
+                trial, trial_findings = _read_trial(name, trial_files, mapping, accept)
                 if trial is not None:
                     trials.append(trial)
                 findings += trial_findings
@@ -167,8 +163,6 @@ def _read_trial(
     name: str,
     files: Sequence[LogFile],
     mapping: LogMapping,
-    *,
-    camera: Camera | None,
     accept: Sequence[str],
 ) -> tuple[Trial | None, list[Finding]]:
     """Read and check the files of one trial; the trial is None when no body is seen in it."""
@@ -180,7 +174,7 @@ def _read_trial(
     logs: list[Log] = []
     for file in files:
         with _naming_file(file.name):
-            raw = read_log(file.path, file.logger, camera)
+            raw = read_log(file.path, file.logger)
         streams = []
         for raw_stream in raw.streams:
             stream, stream_findings = _check_stream(name, raw_stream)

@@ -92,6 +92,8 @@ def import_logs(
             `config.accept`.
     """
     mapping = None if config.mapping is None else mapping_files.load(config.mapping)
+    if config.camera is not None:
+        mapping = mapping_files.with_camera(config.camera, mapping)
     try:
         imported = logs.read_logs(
             paths,
@@ -99,7 +101,6 @@ def import_logs(
             guess=config.guess,
             rate=config.rate,
             order=config.order,
-            camera=config.camera,
             accept=config.accept,
             progress=progress,
         )
@@ -122,7 +123,6 @@ def _all_findings(
             guess=config.guess,
             rate=config.rate,
             order=config.order,
-            camera=config.camera,
             accept=tuple(FINDING_NAMES),
         )
     except DataError:

@@ -17,7 +17,6 @@ from clashsim.data.readers import (
     vicon,
     video,
 )
-from clashsim.data.readers.camera_file import Camera
 from clashsim.data.readers.convert import log_from_columns
 from clashsim.data.readers.frames import VIDEO_SUFFIXES
 from clashsim.data.readers.mapping import LoggerMapping
@@ -76,22 +75,16 @@ def read_columns(
     return _ARRAY_READERS[suffix](path, wanted=wanted, rows=rows), {}
 
 
-def read_log(path: Path, logger: LoggerMapping, camera: Camera | None = None) -> Log:
-    """Read one file, the folder of a ROS 2 bag, or a folder of frames.
-
-    Args:
-        path: The file or folder.
-        logger: Its mapping.
-        camera: The camera that took the frames; files of other formats do not need one.
-    """
+def read_log(path: Path, logger: LoggerMapping) -> Log:
+    """Read one file, the folder of a ROS 2 bag, or a folder of frames, by its mapping."""
     if path.is_dir():
         if is_bag(path):
             return bags.read_bag_folder(path, logger)
-        return video.read_video(path, logger, camera)
+        return video.read_video(path, logger)
     _refuse_empty(path)
     suffix = path.suffix.lower()
     if suffix in VIDEO_SUFFIXES:
-        return video.read_video(path, logger, camera)
+        return video.read_video(path, logger)
     if suffix in _SELF_DESCRIBING_READERS:
         return _SELF_DESCRIBING_READERS[suffix](path, logger)
     if suffix in _TEXT_SUFFIXES and not logger.header_lines:

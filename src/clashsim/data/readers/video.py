@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from clashsim.core.errors import DataError, did_you_mean
-from clashsim.data.readers.camera_file import WORLD, Camera
+from clashsim.data.readers.camera_file import WORLD, Camera, load_camera
 from clashsim.data.readers.frames import read_frames
 from clashsim.data.readers.mapping import BodyMapping, LoggerMapping
 from clashsim.data.readers.streams import Log, Sightings, Stream
@@ -32,22 +32,23 @@ class _World:
     moved: int = 0
 
 
-def read_video(path: Path, logger: LoggerMapping, camera: Camera | None) -> Log:
+def read_video(path: Path, logger: LoggerMapping) -> Log:
     """Read the poses of bodies with tags.
 
     Args:
         path: A folder of images, or a video file.
-        logger: Its mapping: names of the bodies, offset of the clock and frame rate, if given.
-        camera: The camera file.
+        logger: Its mapping: the camera file; names of the bodies, offset of the clock and frame
+            rate, if given.
 
     Returns:
         A stream for each body with tags, with a row for each frame.
     """
-    if camera is None:
+    if not logger.camera:
         raise DataError(
             "a video needs a camera file (--camera camera.yaml): the calibration of the camera,"
             " and which tag is on which body"
         )
+    camera = load_camera(logger.camera)
     bodies = logger.bodies or tuple(BodyMapping(name) for name in camera.bodies)
     for body in bodies:
         if body.source_name not in camera.bodies:
