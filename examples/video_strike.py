@@ -31,7 +31,8 @@ tags = [
     TagPlacement(1, "striker", (0.0, 0.0, 0.03), size=0.02),
 ]
 film = TagFilm(scene.xml, tags, FilmSettings(rate=120.0))
-(motion,) = simulate_strikes(scene, 1, seed=3)
+(exposures,) = simulate_strikes(scene, 1, seed=3)
+motion = exposures[:, 1]  # sharp frames; `exposures` are blurred by motion
 folder.mkdir(parents=True, exist_ok=True)
 film.write_camera(folder / "camera.json")
 film.write_frames(folder / "frames", motion)

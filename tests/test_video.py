@@ -79,7 +79,8 @@ def test_a_mapping_renames_bodies_and_joins_folders_with_other_logs(tmp_path, fr
     rows = [f"{0.01 * i},{i}" for i in range(FRAMES)]
     (tmp_path / "logs/angle_1.csv").write_text("\n".join(["time,angle", *rows]))
     (tmp_path / "lab.toml").write_text(
-        '[[logs]]\nfiles = "film_{trial}"\ncamera = "camera.json"\nbodies = [{ name = "puck", source = "block" }]\n'
+        '[[logs]]\nfiles = "film_{trial}"\ncamera = "camera.json"\n'
+        'bodies = [{ name = "puck", source = "block" }]\n'
         '[[logs]]\nfiles = "angle_{trial}.csv"\ntime = "time"\njoints = { arm = "angle" }\n'
     )
     camera_file(tmp_path)

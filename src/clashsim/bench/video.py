@@ -37,6 +37,13 @@ _FITTED, _TESTED = 12, 24  # strikes
 _TIME_TO_IMPACT = 0.1  # s
 _RETREAT_TIME = 0.13  # s, when the striker turns around
 _DURATION = 0.4  # s
+_EXPOSURE = 4e-3  # s, of the blurred film
+_EXPOSURE_TIMES = 3  # at which it is rendered
+_FILMS = {  # position of the camera in m, and whether frames are blurred
+    "video": ((0.0, -0.25, 0.4), False),
+    "video, exposed 4 ms": ((0.0, -0.25, 0.4), True),
+    "video, twice as far": ((0.0, -0.5, 0.8), False),
+}
 _BLOCK_TAG = TagPlacement(0, "block", (0.0, 0.02, 0.0204), size=0.03)
 _STRIKER_TAG = TagPlacement(1, "striker", (0.0, 0.0, 0.03), size=0.02)
 # Parameters of the blocks that are struck, where they differ from the scene's.
@@ -122,20 +129,20 @@ def _quaternions(rotations: np.ndarray) -> np.ndarray:
 def _calibrations() -> list[Row]:
     """Calibrate from exact poses and from video of the same strikes, and test both."""
     scene = Scene.load("semi_cylinder")
-    film = TagFilm(scene.xml, [_BLOCK_TAG, _STRIKER_TAG], FilmSettings(rate=_RATE))
     motions = simulate_strikes(scene, _FITTED + _TESTED, seed=1)
-    exact = [exact_trial(film, motion, f"strike {i}") for i, motion in enumerate(motions)]
-    rows: list[Row] = []
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        film.write_camera(folder / "camera.json")
-        for i, motion in enumerate(motions[:_FITTED]):
-            film.write_frames(folder / f"video/strike_{i}", motion)
-        mapping = with_camera(folder / "camera.json")
-        filmed = read_logs([folder / "video"], mapping=mapping).trials
+    film = TagFilm(scene.xml, [_BLOCK_TAG, _STRIKER_TAG], FilmSettings(rate=_RATE))
+    middle = _EXPOSURE_TIMES // 2
+    exact = [exact_trial(film, m[:, middle], f"strike {i}") for i, m in enumerate(motions)]
+    recorded: dict[str, Sequence[Trial]] = {"exact": exact[:_FITTED]}
+    for name, (position, is_blurred) in _FILMS.items():
+        settings = FilmSettings(rate=_RATE, position=position)
+        film = TagFilm(scene.xml, [_BLOCK_TAG, _STRIKER_TAG], settings)
+        exposures = [m if is_blurred else m[:, middle] for m in motions[:_FITTED]]
+        recorded[name] = _filmed(film, exposures)
     test = clashsim.segment(exact[_FITTED:], scene=scene).impacts
     base = clashsim.distilled_model(scene)
-    for poses, trials in (("exact", exact[:_FITTED]), ("video", filmed)):
+    rows: list[Row] = []
+    for poses, trials in recorded.items():
         impacts = clashsim.segment(trials, scene=scene).impacts
         model = clashsim.calibrate(base, impacts)
         row: Row = {"poses": poses, "fitted": len(impacts), "tested": len(test)}
@@ -145,10 +152,21 @@ def _calibrations() -> list[Row]:
             if estimate.name in _THETA:
                 row[estimate.name] = estimate.value
                 row[f"{estimate.name} interval"] = (estimate.low, estimate.high)
-        if poses == "video":
-            row |= _pose_errors(filmed, exact[:_FITTED])
+        if poses in _FILMS:
+            row |= _pose_errors(trials, exact[:_FITTED])
         rows.append(row)
     return rows
+
+
+def _filmed(film: TagFilm, motions: Sequence[np.ndarray]) -> Trials:
+    """Film motions, and import the frames."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        film.write_camera(folder / "camera.json")
+        for i, motion in enumerate(motions):
+            film.write_frames(folder / f"video/strike_{i}", motion)
+        mapping = with_camera(folder / "camera.json")
+        return read_logs([folder / "video"], mapping=mapping, accept=("ambiguous_tag",)).trials
 
 
 def _median_error(predicted: np.ndarray, measured: np.ndarray) -> float:
@@ -166,7 +184,8 @@ def simulate_strikes(scene: Scene, count: int, *, seed: int) -> list[np.ndarray]
         seed: Of where and how fast they hit.
 
     Returns:
-        Positions (T, nq) of each strike at the times of the frames.
+        Positions (T, k, nq) of each strike at k times around that of each frame, within an
+        exposure; the one in the middle is that of the frame.
     """
     theta = scene.nominal.copy()
     for i, param in enumerate(scene.params):
@@ -188,7 +207,9 @@ def simulate_strikes(scene: Scene, count: int, *, seed: int) -> list[np.ndarray]
         starts.append(np.r_[block, striker, np.zeros(6), velocity])
         controls.append(np.where(times[:, None] < _RETREAT_TIME, velocity, -velocity))
     states = simulator.rollout(np.array(starts), np.array(controls))
-    frames = np.round(np.arange(0, _DURATION, 1 / _RATE) / timestep).astype(int)
+    exposure = np.linspace(-_EXPOSURE / 2, _EXPOSURE / 2, _EXPOSURE_TIMES)
+    moments = np.arange(0, _DURATION, 1 / _RATE)[:, None] + exposure
+    frames = np.clip(np.round(moments / timestep).astype(int), 0, steps)
     return list(states[:, frames, : simulator.model.nq])
 
 
@@ -199,7 +220,7 @@ def exact_trial(film: TagFilm, motion: np.ndarray, name: str) -> Trial:
     return Trial(name, t, poses, "simulated")
 
 
-def _pose_errors(filmed: Trials, exact: Sequence[Trial]) -> Row:
+def _pose_errors(filmed: Sequence[Trial], exact: Sequence[Trial]) -> Row:
     """Root mean square errors of the block's poses from video."""
     offsets = []
     degrees = []
