@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -283,6 +286,14 @@ def test_frames_and_videos_that_cannot_be_decoded(tmp_path, frames):
         read_logs([video])
 
 
+def test_videos_beside_other_logs_are_left_alone(tmp_path, frames):
+    write_frames(tmp_path / "logs/pictures", frames[:3])
+    (tmp_path / "logs/film.mp4").write_bytes(b"any")
+    rows = [f"{0.01 * i},{0.1 * i},0" for i in range(9)]
+    (tmp_path / "logs/a.csv").write_text("\n".join(["time,x,y", *rows]))
+    assert len(read_logs([tmp_path / "logs"], guess=True).trials) == 1
+
+
 def test_damaged_camera_files_are_refused_in_a_sentence(tmp_path):
     good = json.dumps(camera_table([BLOCK])).encode()
     random = np.random.default_rng(0)
@@ -299,3 +310,17 @@ def test_damaged_camera_files_are_refused_in_a_sentence(tmp_path):
             refused += 1
             assert "\n" not in str(error)
     assert refused > 100
+
+
+@pytest.mark.slow
+def test_frames_that_mujoco_renders_have_the_poses_of_its_bodies(tmp_path):
+    example = Path(__file__).parents[1] / "examples/video_strike.py"
+    done = subprocess.run(
+        [sys.executable, str(example), str(tmp_path)], capture_output=True, text=True, timeout=240
+    )
+    if "MuJoCo has no renderer here" in done.stderr:
+        pytest.skip("MuJoCo has no renderer here")
+    found = re.findall(r"(\w+): seen in \d+ of .* error (\S+) mm and (\S+) degrees", done.stdout)
+    assert [body for body, _, _ in found] == ["block", "striker"], done.stderr
+    for _, millimetres, degrees in found:
+        assert float(millimetres) < 0.5 and float(degrees) < 0.3

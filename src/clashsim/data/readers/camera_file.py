@@ -194,7 +194,7 @@ def load_camera(path: Path | str) -> Camera:
 
 def _parse_yaml(content: bytes, what: str) -> Any:
     """Parse YAML text; OpenCV's first line and types of matrices are left out."""
-    with needs("PyYAML", "video"):
+    with needs("PyYAML (yaml)", "video"):
         import yaml
     try:
         text = content.decode("utf-8-sig")

@@ -18,9 +18,8 @@ from clashsim.data.readers import (
     video,
 )
 from clashsim.data.readers.convert import log_from_columns
-from clashsim.data.readers.frames import VIDEO_SUFFIXES
 from clashsim.data.readers.mapping import LoggerMapping
-from clashsim.data.readers.sources import is_bag
+from clashsim.data.readers.sources import VIDEO_SUFFIXES, is_bag
 from clashsim.data.readers.streams import Columns, Log
 
 _LogReader = Callable[[Path, LoggerMapping], Log]
@@ -39,7 +38,7 @@ _SELF_DESCRIBING_READERS: dict[str, _LogReader] = {
     ".db3": bags.read_db3,
     ".mcap": bags.read_mcap,
 }
-SUFFIXES = (*_TEXT_SUFFIXES, *_ARRAY_READERS, *_SELF_DESCRIBING_READERS, *VIDEO_SUFFIXES)
+SUFFIXES = (*_TEXT_SUFFIXES, *_ARRAY_READERS, *_SELF_DESCRIBING_READERS)
 
 
 def describes_itself(path: Path) -> bool:

@@ -16,7 +16,6 @@ from clashsim.data.readers.grouping import natural_key
 from clashsim.data.readers.mapping import TIME_UNITS
 from clashsim.data.readers.sources import IMAGE_SUFFIXES
 
-VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm")
 _MAX_FRAMES = 200_000
 _IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF")
 # First bytes of video files. Others, such as playlists, could name files that are read as well.
@@ -104,8 +103,6 @@ def _video_frames(path: Path, camera: Camera, rate: float) -> Iterator[Frame]:
     if camera.stamps:
         raise DataError("stamps are for folders of frames; a video has times, or give a rate")
     _check_container(path)
-    # FFmpeg writes its own reports to the terminal, beside ours.
-    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     cv2 = import_opencv()
     video = cv2.VideoCapture(str(path.absolute()), cv2.CAP_FFMPEG)
     try:
@@ -146,7 +143,9 @@ def _check_container(path: Path) -> None:
 
 def import_opencv() -> Any:
     """OpenCV's module, or an error that says how to install it."""
-    with needs("opencv-python-headless", "video"):
+    # OpenCV and FFmpeg write their own reports to the terminal, beside ours.
+    os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
+    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+    with needs("OpenCV (cv2)", "video"):
         import cv2
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
     return cv2

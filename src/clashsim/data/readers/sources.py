@@ -27,6 +27,7 @@ MAX_FILES = 10_000  # in one folder or archive
 _BLOCK_BYTES = 1 << 12
 _ARCHIVE_SUFFIXES = (".zip", ".gz")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm", ".tif", ".tiff")
+VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm")
 _MIN_IMAGES = 2  # that make a folder a recording
 # What unpacking raises on damaged bytes, or on a password.
 _DAMAGE_ERRORS = (
@@ -63,12 +64,14 @@ def gather(
         paths: Files, folders and archives.
         suffixes: Endings of names that are logs.
         stack: Keeps the temporary folders of archives until it is closed.
-        frames: Whether a folder of images is a recording: only where there is a camera file, since
-            other logs may lie beside pictures.
+        frames: Whether videos and folders of images are recordings: only where there is a camera
+            file, since other logs may lie beside pictures and videos.
 
     Returns:
         The logs in the order of the paths, those of a folder by name.
     """
+    if frames:
+        suffixes = (*suffixes, *VIDEO_SUFFIXES)
     found: list[FoundFile] = []
     for path in map(Path, paths):
         try:
@@ -145,6 +148,10 @@ def _logs_at(
             found += _unpacked(FoundFile(name, item), suffixes, stack)
         return found
     if path.is_file():
+        if _suffix(path.name) in VIDEO_SUFFIXES and not frames:
+            raise DataError(
+                f"{path.name!r} is a video: give its camera file (--camera camera.yaml)"
+            )
         if _suffix(path.name) not in (*suffixes, *_ARCHIVE_SUFFIXES):
             raise DataError(f"{path.name!r} is no log; they end in {endings} (or .zip, .gz)")
         name = f"{path.absolute().parent.name}/{path.name}".lstrip("/")
