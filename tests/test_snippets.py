@@ -55,7 +55,6 @@ NOT_RUN = {
     r"clashsim sample .*--engine auto": "a million strikes; test_mjx_striker.py samples a few",
     r"clashsim export .*--surrogate": "needs the extra onnx; test_surrogate.py runs it",
     r"clashsim import .*--camera .*": "needs the extra video; test_video.py runs it",
-    r"python examples/video_strike.py strike": "needs the extra video; test_docs.py runs it",
     r"ray start .*": "starts a cluster on the reader's machines",
     r"clashsim bench .*": "takes minutes to hours; other tests run benchmarks with --quick",
     r"python -m clashsim\.fit\.train_graph .*": "takes minutes on a GPU; test_graph_meshes.py",

@@ -151,7 +151,8 @@ def _calibrations() -> list[Row]:
         for estimate in model.theta:
             if estimate.name in _THETA:
                 row[estimate.name] = estimate.value
-                row[f"{estimate.name} interval"] = (estimate.low, estimate.high)
+            if estimate.name == "friction":
+                row["friction_low"], row["friction_high"] = estimate.low, estimate.high
         if poses in _FILMS:
             row |= _pose_errors(trials, exact[:_FITTED])
         rows.append(row)
