@@ -8,7 +8,7 @@ WORKERS ?= 3
 export OMP_NUM_THREADS ?= 1
 
 comma := ,
-EXTRAS := mjx,sysid,io,viser,lab,rl,onnx,scale,docs,dev
+EXTRAS := mjx,sysid,io,video,viser,lab,rl,onnx,scale,docs,dev
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup demo test test-all test-cpus test-lowest test-load fuzz format check docs bench

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from clashsim.core.extras import importable
+
 ROOT = Path(__file__).parent.parent
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
@@ -52,7 +54,11 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("path", EXAMPLES)
 def test_examples_run(path: Path) -> None:
+    if path.name == "video_strike.py" and not importable("cv2"):
+        pytest.skip("OpenCV is not installed (pip install 'clashsim[video]')")
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=240)
+    if "MuJoCo has no renderer here" in done.stderr:
+        pytest.skip("MuJoCo has no renderer here")
     assert done.returncode == 0, done.stderr
     assert done.stdout
 

@@ -46,6 +46,7 @@ HEAVY = {
     "pydrake": r"lab/",
     "ray": r"scale/",
     "fsspec": r"data/checkpoints\.py",
+    "cv2": r"data/readers/frames\.py",
     "viser": r"view/(page|stage|camera)\.py|commands/view\.py",
 }
 PICKLES = {"pickle", "shelve", "marshal", "dill", "cloudpickle"}

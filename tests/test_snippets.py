@@ -26,6 +26,7 @@ from clashsim.bench.scenes import in_one_recording, recorded_impacts
 from clashsim.bench.user_scenes import hidden_model, scene_of_three_pairs
 from clashsim.core.scene import Scene
 from clashsim.data.impact_files import write_impacts
+from clashsim.data.readers.camera_file import load_camera
 from clashsim.fit import calibrated_run as run_module
 from clashsim.fit.distil import DistillationConfig
 from clashsim.fit.sample import sample
@@ -53,6 +54,7 @@ NOT_RUN = {
     r"clashsim .*--device cuda.*": "needs a GPU; tests run the same with --device cpu",
     r"clashsim sample .*--engine auto": "a million strikes; test_mjx_striker.py samples a few",
     r"clashsim export .*--surrogate": "needs the extra onnx; test_surrogate.py runs it",
+    r"clashsim import .*--camera .*": "needs the extra video; test_video.py runs it",
     r"ray start .*": "starts a cluster on the reader's machines",
     r"clashsim bench .*": "takes minutes to hours; other tests run benchmarks with --quick",
     r"python -m clashsim\.fit\.train_graph .*": "takes minutes on a GPU; test_graph_meshes.py",
@@ -228,7 +230,7 @@ def test_training(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("block", ALL, ids=lambda b: f"{b.page}:{b.kind}")
-def test_every_block_is_of_a_kind_that_is_tested(block: Block) -> None:
+def test_every_block_is_of_a_kind_that_is_tested(block: Block, tmp_path: Path) -> None:
     if block.kind == "sh":
         for line in block.lines:
             assert not_run(line) or line.split()[0] in ("clashsim", "python", "cd"), line
@@ -236,6 +238,10 @@ def test_every_block_is_of_a_kind_that_is_tested(block: Block) -> None:
         assert block.page == "docs/architecture.md"  # drawings of packages and data flow
     elif block.kind == "toml":
         tomllib.loads(block.text)
+    elif block.kind == "yaml":  # camera files
+        pytest.importorskip("yaml", reason="PyYAML is not installed")
+        (tmp_path / "camera.yaml").write_text(block.text)
+        load_camera(tmp_path / "camera.yaml")
     elif block.kind == "py":  # needs packages that clashsim does not
         ast.parse(block.text)
     elif block.kind == "xml":

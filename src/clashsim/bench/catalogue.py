@@ -25,6 +25,7 @@ MODULES = {
     "sampling": "sampling",
     "base": "base",
     "contact": "contact",
+    "video": "video",
     "transfer": "transfer",
     "scenes": "scenes",
     "trajectories": "trajectories",

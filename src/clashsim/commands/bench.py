@@ -43,6 +43,7 @@ class BenchCommandOptions:
             "sampling",
             "base",
             "contact",
+            "video",
             "transfer",
             "scenes",
             "trajectories",
@@ -66,7 +67,8 @@ class BenchCommandOptions:
     """real-impacts: accuracy on public recordings; shapes, materials: the same on strikes of the
     virtual laboratory, a stand-in for reality; real-slides: error of predicted rest poses of struck
     bodies; sampling: strikes per second against bare MuJoCo; base: accuracy of base models before
-    any real data; contact: restitution asked for against that of drops in MuJoCo; transfer: ten
+    any real data; contact: restitution asked for against that of drops in MuJoCo; video: poses from
+    rendered video against the truth, and a calibration from them; transfer: ten
     strikes on one object for another of the same material; scenes: scenes of users, calibrated
     without settings; throughput: strikes per second of MuJoCo and of the hybrid simulator;
     planning: planned strikes executed in the laboratory; search-time: time to plan in MuJoCo and in

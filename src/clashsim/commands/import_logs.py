@@ -27,6 +27,9 @@ class ImportOptions:
     Logs are CSV, Parquet, HDF5, NPZ, MAT, Motive, Vicon, Qualisys (6D TSV), C3D, ROS bags, MCAP or
     LeRobot datasets: files, folders or archives (.zip, .gz). A mapping file says which column means
     what (docs/logs.md); --guess proposes one: clashsim import logs/ --guess -o lab.toml
+
+    Videos and folders of frames with AprilTags need a camera file (docs/video.md):
+    clashsim import video/ --camera camera.yaml -o trials.safetensors
     """
 
     logs: Positional[Annotated[tuple[Path, ...], arg(metavar="LOG...")]]
@@ -41,6 +44,9 @@ class ImportOptions:
     """Frame rate in Hz, for --guess with logs that count frames and have no times."""
     order: Annotated[str, arg(metavar="ORDER")] = ""
     """Order of quaternions, wxyz or xyzw, for --guess with columns such as q1 to q4."""
+    camera: OptionalPath = None
+    """Camera file (.yaml, .json or .toml) of videos and folders of frames: the calibration, and
+    which AprilTag is on which body."""
     accept: Names = ()
     """Names of findings that would stop the import but are accepted: --accept up_axis swapped"""
     overwrite: bool = False
@@ -53,7 +59,12 @@ def run(options: ImportOptions) -> None:
     from clashsim.pipeline.log_import import ImportConfig, RefusedLogsError, import_logs
 
     config = ImportConfig(
-        options.mapping, options.guess, options.rate, options.order, options.accept
+        options.mapping,
+        options.guess,
+        options.rate,
+        options.order,
+        options.accept,
+        options.camera,
     )
     if options.out is None or options.out.suffix == ".toml":
         _propose_mapping(options)

@@ -25,6 +25,7 @@ from clashsim.data.checks.findings import (
     finding,
     raise_if_serious,
 )
+from clashsim.data.checks.sightings import check_sightings
 from clashsim.data.checks.time_series import (
     check_clock,
     check_dropouts,
@@ -69,7 +70,8 @@ def read_logs(
     """Read trials from logs, folders of logs and archives.
 
     Motive, Vicon, C3D and bags describe themselves. Tables and arrays need a mapping, given or
-    guessed.
+    guessed; videos and folders of frames one with a camera file
+    (`clashsim.data.readers.mapping.with_camera`).
 
     Args:
         paths: Files, folders and archives.
@@ -88,7 +90,8 @@ def read_logs(
     """
     check_finding_names(accept)
     with _printable_errors(), ExitStack() as stack:
-        files = gather([Path(path) for path in paths], SUFFIXES, stack)
+        has_camera = mapping is not None and any(logger.camera for logger in mapping.logs)
+        files = gather([Path(path) for path in paths], SUFFIXES, stack, frames=has_camera)
         if mapping is None:
             mapping = _propose_mapping(files, rate, order) if guess else LogMapping()
         named = {Path(path).name for path in paths}
@@ -157,7 +160,10 @@ def _propose_mapping(files: Sequence[FoundFile], rate: float, order: str) -> Log
 
 
 def _read_trial(
-    name: str, files: Sequence[LogFile], mapping: LogMapping, accept: Sequence[str]
+    name: str,
+    files: Sequence[LogFile],
+    mapping: LogMapping,
+    accept: Sequence[str],
 ) -> tuple[Trial | None, list[Finding]]:
     """Read and check the files of one trial; the trial is None when no body is seen in it."""
     findings: list[Finding] = []
@@ -204,7 +210,7 @@ def _check_stream(trial: str, stream: Stream) -> tuple[Stream, list[Finding]]:
     if not stream.has_orientation:
         message = "the log has no orientation of the body; it counts as never rotated"
         findings.append(finding("no_orientation", "warn", message, trial=trial, body=stream.body))
-    for clean in (check_clock, check_dropouts, check_repeats_and_jumps):
+    for clean in (check_sightings, check_clock, check_dropouts, check_repeats_and_jumps):
         stream, found = clean(trial, stream)
         findings += found
     for check in (check_quaternion_order, check_up_axis, check_handedness):

@@ -30,6 +30,7 @@ class ImportConfig:
             have times.
         order: Order of quaternions (wxyz or xyzw), for a guess where no column names it.
         accept: Names of findings that would stop the import but are accepted.
+        camera: Camera file (.yaml, .json or .toml), for videos and folders of frames with tags.
     """
 
     mapping: Path | None = None
@@ -37,6 +38,7 @@ class ImportConfig:
     rate: float = 0.0
     order: str = ""
     accept: tuple[str, ...] = ()
+    camera: Path | None = None
 
     def __post_init__(self) -> None:
         check_finding_names(self.accept)
@@ -48,6 +50,8 @@ class ImportConfig:
         if self.order not in ("", *QUATERNION_ORDERS):
             choices = ", ".join(QUATERNION_ORDERS)
             raise DataError(f"the order of quaternions is {self.order!r}; choices: {choices}")
+        if self.guess and self.camera is not None:
+            raise DataError("a camera file names the bodies, so that nothing is left to --guess")
         if self.guess and self.mapping is not None:
             raise DataError("a guess (--guess) proposes a mapping, so it cannot go with --mapping")
 
@@ -88,6 +92,8 @@ def import_logs(
             `config.accept`.
     """
     mapping = None if config.mapping is None else mapping_files.load(config.mapping)
+    if config.camera is not None:
+        mapping = mapping_files.with_camera(config.camera, mapping)
     try:
         imported = logs.read_logs(
             paths,

@@ -36,6 +36,11 @@ FINDING_NAMES = {
     "axes": "two axes are exchanged",
     "swapped": "two bodies change places",
     "no_orientation": "a body has no orientation",
+    "reprojection": "a pose does not fit the corners of its tags",
+    "blur": "frames are blurred",
+    "flipped_tag": "motion decides between two poses of a tag that look alike",
+    "ambiguous_tag": "nothing decides between two poses of a tag that look alike",
+    "camera_moved": "the camera moved",
 }
 
 # Those on what all numbers of a recording mean.

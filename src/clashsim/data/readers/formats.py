@@ -6,9 +6,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from clashsim.core.errors import DataError
-from clashsim.data.readers import arrays, bags, c3d, motive, parquet, qualisys, tables, vicon
+from clashsim.data.readers import (
+    arrays,
+    bags,
+    c3d,
+    motive,
+    parquet,
+    qualisys,
+    tables,
+    vicon,
+    video,
+)
 from clashsim.data.readers.convert import log_from_columns
 from clashsim.data.readers.mapping import LoggerMapping
+from clashsim.data.readers.sources import VIDEO_SUFFIXES, is_bag
 from clashsim.data.readers.streams import Columns, Log
 
 _LogReader = Callable[[Path, LoggerMapping], Log]
@@ -33,7 +44,7 @@ SUFFIXES = (*_TEXT_SUFFIXES, *_ARRAY_READERS, *_SELF_DESCRIBING_READERS)
 def describes_itself(path: Path) -> bool:
     """Whether a file names its own bodies, so that it needs no mapping."""
     suffix = path.suffix.lower()
-    if path.is_dir() or suffix in _SELF_DESCRIBING_READERS:
+    if path.is_dir() or suffix in (*_SELF_DESCRIBING_READERS, *VIDEO_SUFFIXES):
         return True
     return suffix in _TEXT_SUFFIXES and _motion_capture_reader(path) is not None
 
@@ -64,11 +75,15 @@ def read_columns(
 
 
 def read_log(path: Path, logger: LoggerMapping) -> Log:
-    """Read one file, or the folder of a ROS 2 bag, by its mapping."""
+    """Read one file, the folder of a ROS 2 bag, or a folder of frames, by its mapping."""
     if path.is_dir():
-        return bags.read_bag_folder(path, logger)
+        if is_bag(path):
+            return bags.read_bag_folder(path, logger)
+        return video.read_video(path, logger)
     _refuse_empty(path)
     suffix = path.suffix.lower()
+    if suffix in VIDEO_SUFFIXES:
+        return video.read_video(path, logger)
     if suffix in _SELF_DESCRIBING_READERS:
         return _SELF_DESCRIBING_READERS[suffix](path, logger)
     if suffix in _TEXT_SUFFIXES and not logger.header_lines:

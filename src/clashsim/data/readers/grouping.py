@@ -133,10 +133,10 @@ def _pattern(files: str) -> re.Pattern[str]:
 
 def _sort_key(key: _TrialKey) -> list[list[tuple[int, int, str]]]:
     """A sort key by folder first."""
-    return [_natural(part) for part in (key.folder, key.trial, key.file, key.number)]
+    return [natural_key(part) for part in (key.folder, key.trial, key.file, key.number)]
 
 
-def _natural(text: str) -> list[tuple[int, int, str]]:
+def natural_key(text: str) -> list[tuple[int, int, str]]:
     """A sort key that puts "trial 10" after "trial 9"."""
     parts: list[tuple[int, int, str]] = []
     for part in re.split(r"(\d+)", text):

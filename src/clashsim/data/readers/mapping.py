@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,7 @@ class LoggerMapping:
         units: Units by kind: time, length and angle.
         up: The axis of the file that points up.
         flip: Axes whose positions are written with the wrong sign.
+        camera: Camera file of videos and folders of frames; in a mapping file, its path from there.
     """
 
     bodies: tuple[BodyMapping, ...] = ()
@@ -104,6 +105,7 @@ class LoggerMapping:
     units: Mapping[str, str] = field(default_factory=dict)
     up: str = ""
     flip: tuple[str, ...] = ()
+    camera: str = ""
 
     def unit(self, kind: str, default: str) -> float:
         """Factor that turns numbers of a kind (`time`, `length` or `angle`) into SI units.
@@ -128,9 +130,26 @@ def load(path: Path | str) -> LogMapping:
     path = Path(path)
     content = read_bounded(path, f"mapping file {str(path)!r}", limit=TOML_BYTES)
     try:
-        return loads(content)
+        mapping = loads(content)
     except DataError as error:
         raise DataError(f"in {path.name!r}: {error}") from None
+    logs = [
+        replace(logger, camera=str(path.parent / logger.camera)) if logger.camera else logger
+        for logger in mapping.logs
+    ]
+    return replace(mapping, logs=tuple(logs))
+
+
+def with_camera(camera: Path | str, mapping: LogMapping | None = None) -> LogMapping:
+    """A mapping whose loggers have a camera file, where they have none yet.
+
+    Args:
+        camera: The camera file.
+        mapping: The mapping; None where the names of bodies are those of the camera file.
+    """
+    mapping = LogMapping() if mapping is None else mapping
+    logs = [replace(logger, camera=logger.camera or str(camera)) for logger in mapping.logs]
+    return replace(mapping, logs=tuple(logs))
 
 
 def loads(text: str | bytes) -> LogMapping:

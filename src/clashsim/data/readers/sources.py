@@ -26,6 +26,9 @@ MAX_FILES = 10_000  # in one folder or archive
 # whole, to up to 20,000 times its size.
 _BLOCK_BYTES = 1 << 12
 _ARCHIVE_SUFFIXES = (".zip", ".gz")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm", ".ppm", ".tif", ".tiff")
+VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm")
+_MIN_IMAGES = 2  # that make a folder a recording
 # What unpacking raises on damaged bytes, or on a password.
 _DAMAGE_ERRORS = (
     zipfile.BadZipFile,
@@ -52,21 +55,27 @@ class FoundFile:
     path: Path
 
 
-def gather(paths: Sequence[Path], suffixes: Sequence[str], stack: ExitStack) -> list[FoundFile]:
+def gather(
+    paths: Sequence[Path], suffixes: Sequence[str], stack: ExitStack, *, frames: bool = False
+) -> list[FoundFile]:
     """Find the logs that a user named: folders are searched and archives unpacked.
 
     Args:
         paths: Files, folders and archives.
         suffixes: Endings of names that are logs.
         stack: Keeps the temporary folders of archives until it is closed.
+        frames: Whether videos and folders of images are recordings: only where there is a camera
+            file, since other logs may lie beside pictures and videos.
 
     Returns:
         The logs in the order of the paths, those of a folder by name.
     """
+    if frames:
+        suffixes = (*suffixes, *VIDEO_SUFFIXES)
     found: list[FoundFile] = []
     for path in map(Path, paths):
         try:
-            found += _logs_at(path, suffixes, stack)
+            found += _logs_at(path, suffixes, stack, frames)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise DataError(f"{str(path)!r} cannot be read: {reason}") from None
@@ -101,18 +110,36 @@ def is_bag(path: Path) -> bool:
     return any(part.suffix in (".db3", ".mcap", ".zstd") for part in path.iterdir())
 
 
-def is_recording(path: Path) -> bool:
+def is_frame_folder(path: Path) -> bool:
+    """Whether a folder itself holds images."""
+    if not path.is_dir():
+        return False
+    count = 0
+    for part in path.iterdir():
+        count += part.suffix.lower() in IMAGE_SUFFIXES and not part.name.startswith(".")
+        if count >= _MIN_IMAGES:
+            return True
+    return False
+
+
+def is_recording(path: Path, *, frames: bool = False) -> bool:
     """Whether a folder is one recording, and not a place where recordings are."""
-    return is_bag(path) or is_dataset(path)
+    return is_bag(path) or is_dataset(path) or (frames and is_frame_folder(path))
 
 
-def _logs_at(path: Path, suffixes: Sequence[str], stack: ExitStack) -> list[FoundFile]:
+def _logs_at(
+    path: Path, suffixes: Sequence[str], stack: ExitStack, frames: bool
+) -> list[FoundFile]:
     """The logs of one path that the user named."""
     endings = ", ".join(suffixes)
-    if is_recording(path):
+    if is_recording(path, frames=frames):
         return _unpacked(FoundFile(path.name, path), suffixes, stack)
     if path.is_dir():
-        items = list(_walk(path, (*suffixes, *_ARCHIVE_SUFFIXES)))
+        items = list(_walk(path, (*suffixes, *_ARCHIVE_SUFFIXES), frames))
+        if not items and is_frame_folder(path):
+            raise DataError(
+                f"folder {str(path)!r} holds frames: they need a camera file (--camera)"
+            )
         if not items:
             raise DataError(f"folder {str(path)!r} holds no logs; they end in {endings}")
         found: list[FoundFile] = []
@@ -121,6 +148,10 @@ def _logs_at(path: Path, suffixes: Sequence[str], stack: ExitStack) -> list[Foun
             found += _unpacked(FoundFile(name, item), suffixes, stack)
         return found
     if path.is_file():
+        if _suffix(path.name) in VIDEO_SUFFIXES and not frames:
+            raise DataError(
+                f"{path.name!r} is a video: give its camera file (--camera camera.yaml)"
+            )
         if _suffix(path.name) not in (*suffixes, *_ARCHIVE_SUFFIXES):
             raise DataError(f"{path.name!r} is no log; they end in {endings} (or .zip, .gz)")
         name = f"{path.absolute().parent.name}/{path.name}".lstrip("/")
@@ -134,13 +165,13 @@ def _suffix(name: str) -> str:
     return PurePosixPath(name).suffix.lower()
 
 
-def _walk(folder: Path, suffixes: Sequence[str]) -> Iterator[Path]:
+def _walk(folder: Path, suffixes: Sequence[str], frames: bool) -> Iterator[Path]:
     """Logs, bags and datasets in a folder and the folders inside it; hidden ones are left out."""
     count = 0
     # `os.walk` does not follow links to folders, so it cannot go round in circles.
     for current, folders, names in os.walk(folder):
         place = Path(current)
-        recordings = [name for name in folders if is_recording(place / name)]
+        recordings = [name for name in folders if is_recording(place / name, frames=frames)]
         folders[:] = sorted(
             name for name in folders if name not in recordings and not name.startswith(".")
         )

@@ -11,6 +11,29 @@ Columns = Mapping[str, np.ndarray]  # (N,) or (N, k) each, by name
 
 
 @dataclass(frozen=True, eq=False)
+class Sightings:
+    """How well a camera saw the tags of a body.
+
+    Attributes:
+        error: Reprojection error (N,), root mean square over corners, px; NaN where not seen.
+        edge_width: Width (N,) of the tags' edges, px; NaN where not seen.
+        flipped: Whether (N,) the motion, against the corners of this frame alone, decided which of
+            the two poses that look alike is right.
+        margin: By how much the other poses explain all frames worse (squared misfits over their
+            variance); infinite where there are none. The smaller one of body and world.
+        separation: Usual angle between the two poses, rad.
+        camera_moved: In how many frames tags that are fixed in the world were elsewhere.
+    """
+
+    error: np.ndarray
+    edge_width: np.ndarray
+    flipped: np.ndarray
+    margin: float
+    separation: float
+    camera_moved: int = 0
+
+
+@dataclass(frozen=True, eq=False)
 class Stream:
     """One body in one log.
 
@@ -23,6 +46,7 @@ class Stream:
         mirror_ratio: How many times better the markers fit the mirror image of the body than the
             body; 0 when there are no markers.
         up: The axis of the file that became z.
+        sightings: How well a camera saw the body; None for other logs.
     """
 
     body: str
@@ -32,6 +56,7 @@ class Stream:
     has_orientation: bool = True
     mirror_ratio: float = 0.0
     up: str = "z"
+    sightings: Sightings | None = None
 
 
 @dataclass(frozen=True, eq=False)
