@@ -234,6 +234,7 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=1.5e-3)
     parser.add_argument("--batch", type=int, default=2048)
     parser.add_argument("--lengths", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--start", type=Path, help="network file that training starts from")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=5)
     return parser.parse_args(given)
@@ -254,7 +255,10 @@ def main(given: Sequence[str] | None = None) -> None:
         sample(args.folder, workers=args.workers, scale=args.scale)
     complete = False
     if args.command in ("all", "train"):
-        net = start_network(hidden=args.hidden, layers=args.layers)
+        if args.start is None:
+            net = start_network(hidden=args.hidden, layers=args.layers)
+        else:
+            net = read_net(args.start)
         complete = fit(args.folder, net, config, device=args.device)
         if not complete:
             print("training is not complete: the same call continues it")
