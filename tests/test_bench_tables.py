@@ -223,6 +223,14 @@ ROWS = {
     "growth": [
         _row({"what": "hybrid", "by": "pairs and bodies"}, "seconds exponent memory_mb", "size")
     ],
+    "video": [
+        _row(
+            {},
+            "distance pixels seen lateral_mm depth_mm degrees noise_lateral_mm noise_depth_mm "
+            "reprojection_px",
+            "flips_resolved",
+        ),
+    ],
 }
 
 

@@ -12,6 +12,7 @@ import mujoco
 import numpy as np
 
 from clashsim.core.errors import ParamError
+from clashsim.core.files import write_atomic
 from clashsim.data.readers.camera_file import Camera, Placement, TagPlacement
 from clashsim.data.readers.frames import import_opencv
 
@@ -99,7 +100,8 @@ class TagFilm:
 
     def write_camera(self, path: Path) -> None:
         """Write the camera file (.json)."""
-        path.write_text(json.dumps(_without_none(asdict(self.camera)), indent=1))
+        content = json.dumps(_without_none(asdict(self.camera)), indent=1)
+        write_atomic(path, content.encode())
 
     def frames(self, qpos: np.ndarray) -> Iterator[np.ndarray]:
         """Render frames.
