@@ -1,4 +1,4 @@
-"""What the mesh graph network reads about contacts: face pairs that are near, corner by corner.
+"""What the graph network reads about contacts, corner by corner.
 
 On a plane a convex body touches with its corners, so that each corner near a plane is one contact.
 Between bodies, and on fixed meshes, contacts are pairs of near faces, read at their corners.
@@ -50,7 +50,7 @@ class PlaneContacts:
     """M corners that are near a plane.
 
     Attributes:
-        corner: (M,), mesh node.
+        corner: (M,), index among the corners of all bodies.
         normal: (M, 3), of the plane, unit vectors, world axes.
         height: (M,), m, of the plane along its normal.
         used: (M,), 1 for contacts, 0 for places that are not used.
@@ -204,7 +204,7 @@ class _Side:
     """Corners of contacts.
 
     Attributes:
-        corner: (K,), mesh node.
+        corner: (K,), index among the corners of all bodies.
         other: (K,), the other body, -1 for a fixed surface.
         geometry: (K, 17), world axes, the columns of `_GEOMETRY`.
     """
@@ -215,7 +215,7 @@ class _Side:
 
 
 def corner_positions(bodies: RigidBodies, state: RigidBodyState, corner: Tensor) -> Tensor:
-    """Positions (..., 3), m, world axes, of mesh nodes (...)."""
+    """Positions (..., 3), m, world axes, of corners (...)."""
     body = bodies.owner[corner]
     arm = rotate(gather_rows(state.orientation, body), gather_rows(bodies.corner, corner))
     return gather_rows(state.position, body) + arm

@@ -1,4 +1,4 @@
-"""Laws that the impulses of the mesh graph network obey, whatever its weights.
+"""Laws that the impulses of the graph network obey, whatever its weights.
 
 Impulses lie in Coulomb's cone. Between two bodies they are equal and opposite, and act in the same
 place, so that a free pair keeps its linear and angular momentum.

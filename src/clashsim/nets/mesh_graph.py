@@ -1,4 +1,4 @@
-"""A mesh graph network for rigid contact, after FIGNet and the few-shot paper.
+"""A graph network for rigid contact, after FIGNet and the few-shot paper.
 
 FIGNet is Allen et al. 2023; the equations cited here are those of the few-shot paper (2 to 4).
 Nodes are the bodies. Edges are contacts: corners near planes, and the corners of pairs of near
@@ -99,7 +99,7 @@ class _Layer(nn.Module):
 
 
 class GraphNet(nn.Module):
-    """Impulses of contact from bodies in free motion and the face pairs that are near.
+    """Impulses of contact from bodies in free motion and their contacts.
 
     Attributes:
         shape: The sizes it was made with, as a network file keeps them.

@@ -1,7 +1,6 @@
 """The graph simulator: convex bodies on fixed surfaces, differentiable from end to end.
 
-A step is free motion, collision detection, a mesh graph network for the contacts, and shape
-matching.
+A step is free motion, collision detection, and a graph network that gives the impulses of contacts.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from clashsim.sim.inputs import check_boxes, check_vector, nothing_to_step
 
 
 class GraphSim:
-    """Convex bodies on fixed surfaces by a mesh graph network.
+    """Convex bodies on fixed surfaces by a graph network.
 
     States are those of MuJoCo's free joints: qpos (7 numbers per body), then qvel (6 per body). A
     step depends on the state alone, not on earlier steps.
